@@ -66,6 +66,8 @@ type Event struct {
 	Tool *ToolRun `json:"tool,omitempty"`
 	// Batch are the calls of a batch about to run.
 	Batch []ToolRun `json:"batch,omitempty"`
+	// BatchID is the batch that a filler text came with.
+	BatchID string `json:"tool_batch_id,omitempty"`
 
 	// Confirmed is the answer to a confirmation.
 	Confirmed *bool `json:"confirmed,omitempty"`

@@ -98,13 +98,7 @@ func (t *table) isOff(h *Hook) bool { return t.off[h.Name] }
 func (e *Engine) Hooks() []*Hook { return e.table.Load().hooks }
 
 // Chain returns the hooks at point that see who, nil when nobody stands there.
-func (e *Engine) Chain(point *Point, who Who) *Chain {
-	t := e.table.Load()
-	if t.narrow {
-		return NewChain(point, who, t.hooks, t.isOff)
-	}
-	return t.chains[point]
-}
+func (e *Engine) Chain(point *Point, who Who) *Chain { return e.Pin().Chain(point, who) }
 
 // Asker is whom a chain is run for: it orders the questions and names them in
 // the trace.

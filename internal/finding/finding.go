@@ -1,5 +1,10 @@
 // Package finding holds what a check reports: where something is wrong, what,
 // and how to mend it.
+//
+// Checks return findings in any order. [Clean] makes one list of them; [Text],
+// [JSON] and [SARIF] write it for people, programs and code hosts; [HasErrors]
+// says whether the agent may serve. Messages and hints never hold a value that
+// might be a secret.
 package finding
 
 // Severity says whether a finding keeps an agent from serving.

@@ -1,8 +1,9 @@
 package conversation
 
 import (
-	"bytes"
 	"encoding/json"
+
+	"github.com/belay-run/belay/internal/rawjson"
 )
 
 // View returns the model's view of the events as chat messages in OpenAI's form:
@@ -107,30 +108,19 @@ func (g *group) messages() []json.RawMessage {
 		}
 		m.ToolCalls = append(m.ToolCalls, toolCall{ID: run.CallID, Type: kind, Function: functionCall{run.Name, string(run.Arguments)}})
 	}
-	out := []json.RawMessage{encode(m)}
+	out := []json.RawMessage{rawjson.Must(m)}
 	for i := range g.runs {
-		out = append(out, encode(message{Role: "tool", Content: &g.runs[i].Result, ToolCallID: g.runs[i].CallID}))
+		out = append(out, rawjson.Must(message{Role: "tool", Content: &g.runs[i].Result, ToolCallID: g.runs[i].CallID}))
 	}
 	return out
 }
 
 // SystemMessage returns a message of the role system.
 func SystemMessage(text string) json.RawMessage {
-	return encode(message{Role: "system", Content: &text})
+	return rawjson.Must(message{Role: "system", Content: &text})
 }
 
 // UserMessage returns a message of the role user.
 func UserMessage(text string) json.RawMessage {
-	return encode(message{Role: "user", Content: &text})
-}
-
-// encode writes JSON without escaping <, > and &.
-func encode(v any) json.RawMessage {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
-		panic("conversation: a message has no JSON form: " + err.Error()) // strings always have one
-	}
-	return bytes.TrimRight(b.Bytes(), "\n")
+	return rawjson.Must(message{Role: "user", Content: &text})
 }

@@ -8,13 +8,14 @@
 package step
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/belay-run/belay/internal/rawjson"
 )
 
 // Call is one effect that a flow asks for.
@@ -134,7 +135,7 @@ func (r *Record) keep(k Kept) {
 // Now keeps the time it gives.
 func (r *Record) Now() time.Time {
 	t := r.Steps.Now()
-	raw, err := encode(t)
+	raw, err := rawjson.Encode(t)
 	if err == nil {
 		r.keep(Kept{Kind: kindNow, Value: raw})
 	}
@@ -145,7 +146,7 @@ const kindNow = "now"
 
 // Do asks and keeps.
 func (r *Record) Do(c Call) (Answer, error) {
-	input, err := encode(c.Input)
+	input, err := rawjson.Encode(c.Input)
 	if err != nil {
 		return Answer{}, fmt.Errorf("call %s: input has no JSON form: %w", c.Key, err)
 	}
@@ -154,24 +155,12 @@ func (r *Record) Do(c Call) (Answer, error) {
 		r.keep(Kept{Key: c.Key, Kind: c.Kind, Input: input, Stop: true})
 		return a, err
 	}
-	raw, err := encode(a.value)
+	raw, err := rawjson.Encode(a.value)
 	if err != nil {
 		return Answer{}, fmt.Errorf("call %s: answer has no JSON form: %w", c.Key, err)
 	}
 	r.keep(Kept{Key: c.Key, Kind: c.Kind, Input: input, Value: raw})
 	return a, nil
-}
-
-// encode writes JSON without escaping <, > and &: what a hook or a model wrote
-// stays as it is.
-func encode(v any) (json.RawMessage, error) {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
-		return nil, err
-	}
-	return bytes.TrimRight(b.Bytes(), "\n"), nil
 }
 
 // ErrDiffers says that a flow asked for something else than its record has.
@@ -224,7 +213,7 @@ func (r *Replay) Do(c Call) (Answer, error) {
 	if !ok {
 		return Answer{}, fmt.Errorf("%w: %s was not asked for", ErrDiffers, c.Key)
 	}
-	input, err := encode(c.Input)
+	input, err := rawjson.Encode(c.Input)
 	if err != nil {
 		return Answer{}, fmt.Errorf("call %s: input has no JSON form: %w", c.Key, err)
 	}

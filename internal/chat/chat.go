@@ -81,3 +81,18 @@ type Model interface {
 	// Name is provider and model, for traces, such as "openai/gpt-4o".
 	Name() string
 }
+
+type conversationKey struct{}
+
+// WithConversation says whose completions are asked for under the context. A
+// model that must tell conversations apart, such as a scripted one that answers
+// in sequence, reads it with [Conversation].
+func WithConversation(ctx context.Context, id string) context.Context {
+	return context.WithValue(ctx, conversationKey{}, id)
+}
+
+// Conversation gives the id of [WithConversation], "" when there is none.
+func Conversation(ctx context.Context) string {
+	id, _ := ctx.Value(conversationKey{}).(string)
+	return id
+}

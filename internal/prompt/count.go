@@ -14,6 +14,8 @@ const (
 	// perMessage is what a message costs beside its texts: the marks around it
 	// and its role (OpenAI counts three and the role's one).
 	perMessage = 4
+	// perTool is what an offered tool costs beside its texts.
+	perTool = 12
 	// perMedia stands for an image, a sound or a file in a message. Providers
 	// count these by size or length, not by the bytes of their base64 text;
 	// this is about the dearest of OpenAI's images.

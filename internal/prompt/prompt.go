@@ -19,7 +19,15 @@
 // sizes fits, and each count is kept under a digest of its message.
 package prompt
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"math"
+
+	"github.com/belay-run/belay/internal/chat"
+)
+
+// NoBudget is a budget that nothing exceeds.
+const NoBudget = math.MaxInt
 
 // Fitted is a prompt within its budget, or as near to it as could be.
 type Fitted struct {
@@ -63,6 +71,29 @@ func (f *Fitter) Fit(messages []json.RawMessage, budget int, protect func(i int)
 		}
 	}
 	return Fitted{Messages: kept, Dropped: dropped, Over: total > budget}
+}
+
+// Within returns Fit for whole requests: what the offered tools cost is taken off
+// the budget first. It gives the messages kept and how many were dropped.
+func (f *Fitter) Within(budget int) func(messages []json.RawMessage, tools []chat.Tool, protect func(i int) bool) ([]json.RawMessage, int) {
+	return func(messages []json.RawMessage, tools []chat.Tool, protect func(i int) bool) ([]json.RawMessage, int) {
+		size := 0
+		for _, m := range messages {
+			size += bound(m)
+		}
+		for _, t := range tools {
+			size += len(t.Name) + len(t.Description) + len(t.Parameters) + perTool
+		}
+		if size <= budget {
+			return messages, 0
+		}
+		left := budget
+		for _, t := range tools {
+			left -= f.Tokens([]byte(t.Name)) + f.Tokens([]byte(t.Description)) + f.Tokens(t.Parameters) + perTool
+		}
+		fitted := f.Fit(messages, left, protect)
+		return fitted.Messages, fitted.Dropped
+	}
 }
 
 // unit is what goes or stays as one: a message, or an assistant message with the

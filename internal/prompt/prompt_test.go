@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/tiktoken-go/tokenizer"
+
+	"github.com/belay-run/belay/internal/chat"
 )
 
 func msg(role, text string) json.RawMessage {
@@ -206,6 +208,24 @@ func TestTokens(t *testing.T) {
 		if n := f.Tokens([]byte(words(50))); n != 50 {
 			t.Errorf("%d tokens, want 50", n)
 		}
+	}
+}
+
+func TestWithinTakesTheToolsOff(t *testing.T) {
+	messages := []json.RawMessage{msg("system", words(10)), msg("user", words(100)), msg("user", "now")}
+	tool := chat.Tool{Name: "find", Description: words(100), Parameters: json.RawMessage(`{"type":"object"}`)}
+	fit := NewFitter("gpt-4o").Within(200)
+	if kept, cut := fit(messages, nil, nil); cut != 0 || len(kept) != 3 {
+		t.Errorf("without tools %d were kept and %d cut", len(kept), cut)
+	}
+	if kept, cut := fit(messages, []chat.Tool{tool}, nil); cut != 1 || len(kept) != 2 {
+		t.Errorf("with a tool %d were kept and %d cut", len(kept), cut)
+	}
+	if kept, cut := fit(messages, []chat.Tool{tool, tool, tool}, nil); cut != 1 || len(kept) != 2 {
+		t.Errorf("with tools over the budget %d were kept and %d cut", len(kept), cut)
+	}
+	if _, cut := NewFitter("gpt-4o").Within(NoBudget)(messages, []chat.Tool{tool}, nil); cut != 0 {
+		t.Errorf("without a budget %d were cut", cut)
 	}
 }
 

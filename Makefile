@@ -1,0 +1,47 @@
+# belay: every target says what it does; `make` alone lists them.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+VENV := .build/venv
+PY := $(CURDIR)/$(VENV)/bin/python
+export BELAY_PYTHON ?= $(PY)
+
+.PHONY: help build demo test lint generate bench fuzz clean
+
+help: ## list the targets
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 12
+
+build: bin/belay ## build the program: bin/belay
+
+demo: bin/belay $(VENV)/.ready ## run a scripted conversation of examples/clinic with its hooks visible
+	@bin/belay chat examples/clinic --trace --data "$$(mktemp -d)" < examples/clinic/demo.txt
+
+test: $(VENV)/.ready ## set up, lint, and pass every test (Go with the race detector, Python)
+	@bash .ci/check
+
+lint: $(VENV)/.ready ## check format, vet, staticcheck, ruff and mypy
+	@bash .ci/lint
+
+generate: ## write the files that are made from the table of insertion points and from SQL
+	go generate ./...
+
+bench: bin/belay $(VENV)/.ready ## print the speed figures beside their budgets
+	go run ./bench
+
+fuzz: ## run each fuzz target for a short time
+	@bash .ci/fuzz
+
+
+clean: ## remove what was built
+	rm -rf bin .build
+
+.PHONY: bin/belay
+bin/belay:
+	@mkdir -p bin
+	go build -trimpath -o bin/belay ./cmd/belay
+
+$(VENV)/.ready: sdk/python/pyproject.toml sdk/python/requirements-dev.txt
+	python3 -c 'import sys; sys.exit(sys.version_info < (3, 11) and "belay needs Python 3.11 or newer: put one first on the PATH")'
+	python3 -m venv $(VENV)
+	$(PY) -m pip install --quiet --disable-pip-version-check -r sdk/python/requirements-dev.txt
+	@touch $@

@@ -1,8 +1,6 @@
 package hook
 
-import (
-	"fmt"
-)
+import "fmt"
 
 // Chain is the hooks of one point for one caller: built once, never changed. A
 // nil Chain is a point where nobody stands.
@@ -29,7 +27,7 @@ func (c *Chain) Modify() int {
 func (c *Chain) Hook(i int) *Hook { return c.modify[i] }
 
 // Observers returns the hooks that look on: those asked with the payload as it
-// came, and those asked with what goes on.
+// came, and those asked with what goes on. The caller must not write to them.
 func (c *Chain) Observers() (first, final []*Hook) {
 	if c == nil {
 		return nil, nil
@@ -45,16 +43,41 @@ func (c *Chain) Disabled() []*Hook {
 	return c.disabled
 }
 
-// NewChain returns the chain of the hooks in the given order that stand at point
-// and see who; nil when there are none.
-func NewChain(point *Point, who Who, hooks []*Hook, off func(*Hook) bool) *Chain {
-	c := &Chain{point: point}
+// named returns the hook of the modify lane with that name, or nil.
+func (c *Chain) named(name string) *Hook {
+	if c == nil {
+		return nil
+	}
+	for _, h := range c.modify {
+		if h.Name == name {
+			return h
+		}
+	}
+	return nil
+}
+
+// names returns the names of the modify lane in order.
+func (c *Chain) names() []string {
+	out := make([]string, c.Modify())
+	for i := range out {
+		out[i] = c.modify[i].Name
+	}
+	return out
+}
+
+// newChain returns the chain of the hooks in the given order that see who; nil
+// when there are none. All hooks stand at point.
+func newChain(point *Point, who Who, hooks []*Hook, off map[string]bool) *Chain {
+	var c *Chain
 	for _, h := range hooks {
-		if h.Point != point || !h.Match.sees(who) {
+		if !h.Match.sees(who) {
 			continue
 		}
+		if c == nil {
+			c = &Chain{point: point}
+		}
 		switch {
-		case off != nil && off(h):
+		case off[h.Name]:
 			c.disabled = append(c.disabled, h)
 		case h.Lane == Modify:
 			c.modify = append(c.modify, h)
@@ -64,91 +87,36 @@ func NewChain(point *Point, who Who, hooks []*Hook, off func(*Hook) bool) *Chain
 			c.observe = append(c.observe, h)
 		}
 	}
-	if len(c.modify)+len(c.observe)+len(c.final)+len(c.disabled) == 0 {
-		return nil
-	}
 	return c
 }
 
-// prepare checks a hook and fills in what follows from its point.
-func (h *Hook) prepare() error {
-	switch {
-	case h == nil || h.Point == nil:
-		return fmt.Errorf("a hook stands at no point")
-	case h.Name == "":
-		return fmt.Errorf("a hook at %s has no name", h.Point.Name)
-	case (h.Func == nil) == (h.Host == nil):
-		return fmt.Errorf("hook %s: exactly one of Func and Host must be set", h.Name)
-	case h.Lane == Observe && !h.Point.Observe, h.Lane == Modify && !h.Point.Modify:
-		return fmt.Errorf("hook %s: point %s has no %s lane", h.Name, h.Point.Name, h.Lane)
-	case h.Lane != Observe && h.Lane != Modify:
-		return fmt.Errorf("hook %s: unknown lane %q", h.Name, h.Lane)
-	case h.Final && h.Lane != Observe:
-		return fmt.Errorf("hook %s: only an observer can be final", h.Name)
-	case h.Limit < 0 || (h.Point.MaxLimit > 0 && h.Limit > h.Point.MaxLimit):
-		return fmt.Errorf("hook %s: limit %v is out of bounds (at most %v)", h.Name, h.Limit, h.Point.MaxLimit)
-	case h.Lane == Modify && h.Verdicts&^h.Point.Verdicts != 0:
-		return fmt.Errorf("hook %s: declares a verdict that point %s does not have", h.Name, h.Point.Name)
-	}
-	if h.Limit == 0 {
-		if h.Limit = h.Point.ModifyLimit; h.Lane == Observe {
-			h.Limit = h.Point.ObserveLimit
-		}
-	}
-	if h.Lane == Observe {
-		return nil
-	}
-	if h.Verdicts == 0 {
-		h.Verdicts = h.Point.Verdicts
-	}
-	if h.OnFailure == "" {
-		if h.OnFailure = h.Point.OnFailure; h.escalateOnly() {
-			h.OnFailure = HoldPolicy
-		}
-	}
-	return h.checkPolicy()
-}
-
-func (h *Hook) checkPolicy() error {
-	switch {
-	case h.OnFailure != Open && h.OnFailure != Closed && h.OnFailure != HoldPolicy:
-		return fmt.Errorf("hook %s: unknown policy %q", h.Name, h.OnFailure)
-	case h.OnFailure == HoldPolicy && !h.Point.Verdicts.Has(Hold):
-		return fmt.Errorf("hook %s: point %s cannot hold", h.Name, h.Point.Name)
-	case h.escalateOnly() && h.OnFailure != HoldPolicy:
-		return fmt.Errorf("hook %s: may only allow or escalate, so its policy is %s", h.Name, HoldPolicy)
-	case h.Point.Dialect == Turn && h.OnFailure != h.Point.OnFailure:
-		return fmt.Errorf("hook %s: the policy of %s is %s", h.Name, h.Point.Name, h.Point.OnFailure)
-	}
-	return nil
-}
-
-// checkSet checks hooks that are to stand in one engine together.
-func checkSet(hooks []*Hook) error {
+// ready checks hooks that are to stand in one engine together and returns copies
+// of them, with what follows from their points filled in.
+func ready(hooks []*Hook) ([]*Hook, error) {
+	own := make([]*Hook, len(hooks))
 	names := map[string]bool{}
 	modify := map[*Point]*Hook{}
-	for _, h := range hooks {
+	for i, given := range hooks {
+		if given == nil {
+			return nil, fmt.Errorf("hook %d of %d is nil", i+1, len(hooks))
+		}
+		h := *given
+		own[i] = &h
 		if err := h.prepare(); err != nil {
-			return err
+			return nil, err
 		}
-		if names[h.Name+" "+h.Point.Name] {
-			return fmt.Errorf("two hooks at %s are named %s", h.Point.Name, h.Name)
+		id := h.Point.Name + " " + h.Name
+		if names[id] {
+			return nil, fmt.Errorf("two hooks at %s are named %s", h.Point.Name, h.Name)
 		}
-		names[h.Name+" "+h.Point.Name] = true
+		names[id] = true
 		if h.Point.Dialect != Turn || h.Lane != Modify {
 			continue
 		}
 		if first := modify[h.Point]; first != nil {
-			return fmt.Errorf("two modify hooks at %s: %s and %s; keep one", h.Point.Name, first.where(), h.where())
+			return nil, fmt.Errorf("two modify hooks at %s: %s and %s; keep one", h.Point.Name, first.where(), h.where())
 		}
-		modify[h.Point] = h
+		modify[h.Point] = own[i]
 	}
-	return nil
-}
-
-func (h *Hook) where() string {
-	if h.File == "" {
-		return h.Name
-	}
-	return fmt.Sprintf("%s (%s:%d)", h.Name, h.File, h.Line)
+	return own, nil
 }

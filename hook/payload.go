@@ -1,8 +1,6 @@
 package hook
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 )
@@ -26,7 +24,7 @@ func NewPayload(p *Point) Payload {
 	return Payload{point: p, values: v}
 }
 
-// Point returns the payload's point.
+// Point returns the payload's point, nil of the zero Payload.
 func (p Payload) Point() *Point { return p.point }
 
 // Raw returns the JSON of the i-th field of the point, nil when an optional
@@ -35,6 +33,9 @@ func (p Payload) Raw(i int) json.RawMessage { return p.values[i] }
 
 // Get returns the JSON of the named field, nil when there is none.
 func (p Payload) Get(name string) json.RawMessage {
+	if p.point == nil {
+		return nil
+	}
 	if i := p.point.Field(name); i >= 0 {
 		return p.values[i]
 	}
@@ -45,7 +46,7 @@ func (p Payload) Get(name string) json.RawMessage {
 func (p Payload) Decode(name string, v any) error {
 	raw := p.Get(name)
 	if raw == nil {
-		return fmt.Errorf("payload of %s has no %q", p.point.Name, name)
+		return fmt.Errorf("the payload has no %q", name)
 	}
 	if err := json.Unmarshal(raw, v); err != nil {
 		return fmt.Errorf("field %q of %s: %w", name, p.point.Name, err)
@@ -96,16 +97,13 @@ func (p Payload) Change(name string, v any) Change {
 	return Change{Field: p.point.Field(name), Value: raw}
 }
 
-// Digest returns the SHA-256 of the payload's point, fields and values, in hex. A
-// person's yes is bound to it.
+// Digest returns the SHA-256 of the payload's point, fields and values, in hex.
+// Spellings of the same value (spaces, escapes of <, > and &) give the same
+// digest, so a payload that was written and read again keeps it.
 func (p Payload) Digest() string {
-	h := sha256.New()
-	fmt.Fprintf(h, "%s\n", p.point.Name)
-	for i, v := range p.values {
-		fmt.Fprintf(h, "%s %d\n", p.point.Fields[i].Name, len(v))
-		h.Write(v)
-	}
-	return hex.EncodeToString(h.Sum(nil))
+	h := newHash()
+	h.payload(p)
+	return h.sum()
 }
 
 // MarshalJSON writes the payload as an object of its fields. A missing optional
@@ -133,7 +131,7 @@ func (p Payload) MarshalJSON() ([]byte, error) {
 }
 
 // ReadPayload reads the object that MarshalJSON writes. Unknown and missing
-// fields are errors.
+// fields are errors, and so are values that do not fit their field.
 func ReadPayload(point *Point, data []byte) (Payload, error) {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(data, &fields); err != nil {
@@ -146,6 +144,9 @@ func ReadPayload(point *Point, data []byte) (Payload, error) {
 			return Payload{}, fmt.Errorf("payload of %s: field %q is missing", point.Name, point.Fields[i].Name)
 		}
 		if ok {
+			if err := point.Fields[i].fits(raw); err != nil {
+				return Payload{}, fmt.Errorf("payload of %s: %w", point.Name, err)
+			}
 			p.values[i] = raw
 			delete(fields, point.Fields[i].Name)
 		}

@@ -108,6 +108,20 @@ func (p *Point) Field(name string) int {
 	return -1
 }
 
+// Changeable returns the place of the first field that a hook may change, or -1.
+// A point of the plugin dialect has at most one such field.
+func (p *Point) Changeable() int {
+	for i := range p.Fields {
+		if !p.Fields[i].ReadOnly {
+			return i
+		}
+	}
+	return -1
+}
+
+// hasTool says whether the point is about one tool.
+func (p *Point) hasTool() bool { return p.Field("tool") >= 0 || p.Field("tool_name") >= 0 }
+
 // Names of the turn points.
 const (
 	TurnStarted      = "turn_started"

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"unicode/utf8"
 )
 
 // fits says whether raw is JSON of the field's shape. The error says what is
@@ -23,11 +24,11 @@ var (
 )
 
 func (s Shape) fits(raw json.RawMessage) error {
-	raw = bytes.TrimSpace(raw)
+	raw = bytes.Trim(raw, space)
 	if len(raw) == 0 {
 		return errEmptyValue
 	}
-	if !json.Valid(raw) {
+	if !json.Valid(raw) || !utf8.Valid(raw) {
 		return errNotJSON
 	}
 	first := raw[0]
@@ -92,130 +93,38 @@ func passage(item []byte) error {
 	if err := want(item[0] == '{', "an object", item); err != nil {
 		return err
 	}
-	var p struct {
-		Text json.RawMessage `json:"text"`
-	}
-	if err := json.Unmarshal(item, &p); err != nil {
-		return errNotJSON
-	}
-	return want(len(p.Text) > 0 && p.Text[0] == '"', `a string under "text"`, p.Text)
+	text := member(item, "text")
+	return want(len(text) > 0 && text[0] == '"', `a string under "text"`, text)
 }
 
 func toolCall(item []byte, seen map[string]bool) error {
 	if err := want(item[0] == '{', "an object", item); err != nil {
 		return err
 	}
-	var c struct {
-		ID   json.RawMessage `json:"id"`
-		Name json.RawMessage `json:"tool_name"`
-		Args json.RawMessage `json:"tool_args"`
-		Type json.RawMessage `json:"type"`
-	}
-	if err := json.Unmarshal(item, &c); err != nil {
-		return errNotJSON
-	}
-	if err := want(len(c.Name) > 2 && c.Name[0] == '"', `a name under "tool_name"`, c.Name); err != nil {
-		return err
-	}
-	if err := want(len(c.Args) > 0 && c.Args[0] == '{', `an object under "tool_args"`, c.Args); err != nil {
-		return err
-	}
-	if len(c.Type) > 0 {
-		if err := want(c.Type[0] == '"' || c.Type[0] == 'n', `a string under "type"`, c.Type); err != nil {
-			return err
-		}
-	}
-	if len(c.ID) == 0 || c.ID[0] == 'n' {
+	name, args, kind, id := member(item, "tool_name"), member(item, "tool_args"), member(item, "type"), member(item, "id")
+	switch {
+	case len(name) < 3 || name[0] != '"': // "" is no name
+		return want(false, `a name under "tool_name"`, name)
+	case len(args) == 0 || args[0] != '{':
+		return want(false, `an object under "tool_args"`, args)
+	case len(kind) > 0 && kind[0] != '"' && kind[0] != 'n':
+		return want(false, `a string under "type"`, kind)
+	case len(id) == 0 || id[0] == 'n':
 		return nil
+	case id[0] != '"':
+		return want(false, `a string under "id"`, id)
 	}
-	var id string
-	if err := json.Unmarshal(c.ID, &id); err != nil {
-		return want(false, `a string under "id"`, c.ID)
-	}
-	if id != "" && seen[id] {
+	key := unquote(id)
+	if key != "" && seen[key] {
 		return errors.New("two calls have the same id")
 	}
-	seen[id] = true
+	seen[key] = true
 	return nil
-}
-
-// eachItem walks the items of a valid JSON list without decoding them: 200 KB of
-// messages must cost no more than one look at each byte.
-func eachItem(raw []byte, what string, check func(item []byte) error) error {
-	if err := want(raw[0] == '[', what, raw); err != nil {
-		return err
-	}
-	index := 0
-	for i := 1; i < len(raw); {
-		switch raw[i] {
-		case ' ', '\t', '\n', '\r', ',':
-			i++
-			continue
-		case ']':
-			return nil
-		}
-		end := valueEnd(raw, i)
-		if err := check(raw[i:end]); err != nil {
-			return fmt.Errorf("item %d: %w", index, err)
-		}
-		i, index = end, index+1
-	}
-	return errNotJSON
-}
-
-// valueEnd returns the end of the value that begins at i in valid JSON.
-func valueEnd(raw []byte, i int) int {
-	depth := 0
-	for i < len(raw) {
-		switch raw[i] {
-		case '"':
-			i = stringEnd(raw, i)
-			if depth == 0 {
-				return i
-			}
-			continue
-		case '{', '[':
-			depth++
-		case '}', ']':
-			if depth == 0 {
-				return i
-			}
-			if depth--; depth == 0 {
-				return i + 1
-			}
-		case ',', ' ', '\t', '\n', '\r':
-			if depth == 0 {
-				return i
-			}
-		}
-		i++
-	}
-	return i
-}
-
-// stringEnd returns the place after the closing quote of the string at i.
-func stringEnd(raw []byte, i int) int {
-	for i++; i < len(raw); {
-		next := bytes.IndexByte(raw[i:], '"')
-		if next < 0 {
-			return len(raw)
-		}
-		quote := i + next
-		back := quote
-		for back > i && raw[back-1] == '\\' {
-			back--
-		}
-		if (quote-back)%2 == 0 {
-			return quote + 1
-		}
-		i = quote + 1
-	}
-	return len(raw)
 }
 
 // Finite says whether raw is a JSON number that a float64 holds.
 func Finite(raw json.RawMessage) bool {
 	var n float64
-	raw = bytes.TrimSpace(raw)
+	raw = bytes.Trim(raw, space)
 	return len(raw) > 0 && isNumber(raw[0]) && json.Unmarshal(raw, &n) == nil && !math.IsInf(n, 0) && !math.IsNaN(n)
 }

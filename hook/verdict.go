@@ -29,7 +29,7 @@ var kindNames = [...]string{"reject", "continue", "retry", "hold"}
 
 // String returns the verdict's name in lower case.
 func (k Kind) String() string {
-	if int(k) < len(kindNames) {
+	if k.known() {
 		return kindNames[k]
 	}
 	return fmt.Sprintf("kind(%d)", uint8(k))
@@ -37,7 +37,7 @@ func (k Kind) String() string {
 
 // MarshalText writes the verdict's name.
 func (k Kind) MarshalText() ([]byte, error) {
-	if int(k) >= len(kindNames) {
+	if !k.known() {
 		return nil, fmt.Errorf("unknown verdict %d", uint8(k))
 	}
 	return []byte(kindNames[k]), nil
@@ -54,6 +54,8 @@ func (k *Kind) UnmarshalText(b []byte) error {
 	return fmt.Errorf("unknown verdict %q", b)
 }
 
+func (k Kind) known() bool { return int(k) < len(kindNames) }
+
 // Kinds is a set of verdicts.
 type Kinds uint8
 
@@ -67,7 +69,7 @@ func KindsOf(kinds ...Kind) Kinds {
 }
 
 // Has says whether k is in the set.
-func (s Kinds) Has(k Kind) bool { return s&(1<<k) != 0 }
+func (s Kinds) Has(k Kind) bool { return k.known() && s&(1<<k) != 0 }
 
 // Change is a new value for one field of a payload.
 type Change struct {
@@ -119,8 +121,9 @@ const (
 // hook's policy ([Hook.OnFailure]), never by the failure itself.
 type Failure struct {
 	Kind FailureKind `json:"kind"`
-	// Message is what went wrong. It may hold the text of an exception: it
-	// belongs in the trace and the log, and never reaches a user or a model.
+	// Message is what went wrong. Of a crash it may hold the text of an
+	// exception, which belongs in the trace and the log and reaches no user or
+	// model; of the other kinds it is the host's or the engine's own words.
 	Message string `json:"message,omitempty"`
 	// File and Line are where, when known (1-based; 0 means unknown).
 	File string `json:"file,omitempty"`
@@ -135,6 +138,18 @@ func (f *Failure) Error() string {
 		return string(f.Kind)
 	}
 	return string(f.Kind) + ": " + f.Message
+}
+
+// Reason says what happened without what an exception said: it may stand in a
+// verdict's reason, which a person or a model may read.
+func (f *Failure) Reason() string {
+	switch f.Kind {
+	case Crash:
+		return "the hook crashed"
+	case WrongReturn:
+		return "the hook's answer cannot be used: " + f.Message
+	}
+	return f.Error()
 }
 
 // Answer is what came back from one question to one hook. The zero Answer

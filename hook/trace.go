@@ -1,0 +1,99 @@
+package hook
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// Run is one hook that was asked, for the trace.
+type Run struct {
+	Hook  *Hook  `json:"-"`
+	Name  string `json:"hook"`
+	Point string `json:"point"`
+	Lane  Lane   `json:"lane"`
+	// Said is the verdict's name, or "failed". Of an observer it is "seen" or
+	// "failed".
+	Said     string        `json:"said"`
+	Reason   string        `json:"reason,omitempty"`
+	Feedback string        `json:"feedback,omitempty"`
+	Changed  []FieldChange `json:"changed,omitempty"`
+	// PutBack are read-only fields that the hook tried to change.
+	PutBack []string `json:"put_back,omitempty"`
+	// Dropped says what did not count, and why.
+	Dropped string   `json:"dropped,omitempty"`
+	Failure *Failure `json:"failure,omitempty"`
+	// Policy is what followed from the failure.
+	Policy Policy   `json:"policy,omitempty"`
+	Notes  []string `json:"notes,omitempty"`
+	// File and Line are where it signalled or failed when known, else where the
+	// hook is defined.
+	File   string        `json:"file,omitempty"`
+	Line   int           `json:"line,omitempty"`
+	Waited time.Duration `json:"waited_ns,omitempty"`
+	Took   time.Duration `json:"took_ns,omitempty"`
+	// Turn and Key are those of the question.
+	Turn string `json:"-"`
+	Key  string `json:"-"`
+}
+
+// What a run says beside the verdicts' names.
+const (
+	failed = "failed"
+	seen   = "seen"
+)
+
+// FieldChange says that a field got a new value. As JSON it is {field, before,
+// after}, where before and after are digests: the first 8 bytes of the SHA-256 of
+// the JSON, in hex. They are made when they are written, off the turn's path.
+type FieldChange struct {
+	Field         string
+	before, after json.RawMessage
+}
+
+// MarshalJSON writes the field's name and the digests.
+func (c FieldChange) MarshalJSON() ([]byte, error) {
+	return json.Marshal(struct {
+		Field  string `json:"field"`
+		Before string `json:"before"`
+		After  string `json:"after"`
+	}{c.Field, shortDigest(c.before), shortDigest(c.after)})
+}
+
+func shortDigest(raw json.RawMessage) string {
+	h := newHash()
+	h.Write(canonical(raw))
+	return h.sum()[:16]
+}
+
+func newRun(h *Hook, a Answer) Run {
+	r := Run{Hook: h, Name: h.Name, Point: h.Point.Name, Lane: h.Lane, Notes: a.Notes, File: h.File, Line: h.Line, Waited: a.Waited, Took: a.Took}
+	if a.Line > 0 {
+		r.File, r.Line = a.File, a.Line
+	}
+	if f := a.Failure; f != nil {
+		r.Said, r.Failure = failed, f
+		if f.Line > 0 {
+			r.File, r.Line = f.File, f.Line
+		}
+		return r
+	}
+	r.Said, r.Reason, r.Feedback = a.Verdict.Kind.String(), a.Verdict.Reason, a.Verdict.Feedback
+	return r
+}
+
+// Watched gives the line of the trace for an observer's answer. Whatever it said
+// is dropped.
+func Watched(h *Hook, a Answer) Run {
+	r := newRun(h, a)
+	if a.Failure != nil {
+		return r
+	}
+	switch {
+	case a.Verdict.Kind != Continue:
+		r.Dropped = a.Verdict.Kind.String() + " means nothing in the observe lane"
+	case len(a.Verdict.Changes) > 0:
+		r.Dropped = "changes mean nothing in the observe lane"
+	}
+	r.Said = seen
+	return r
+}

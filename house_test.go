@@ -82,7 +82,9 @@ func packages(t *testing.T) []listed {
 	return all
 }
 
-func short(importPath string) string { return strings.TrimPrefix(strings.TrimPrefix(importPath, module), "/") }
+func short(importPath string) string {
+	return strings.TrimPrefix(strings.TrimPrefix(importPath, module), "/")
+}
 
 func TestImports(t *testing.T) {
 	table := allowed(t)

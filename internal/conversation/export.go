@@ -49,9 +49,9 @@ func (e *Event) export() Exported {
 		x.Text = &e.Text
 	}
 	if t := e.Tool; t != nil {
-		x.Name, x.Arguments, x.IsError = t.Name, t.Arguments, t.IsError
-		if e.Kind == ToolExecuted {
-			x.Result = &t.Result
+		x.Name, x.IsError = t.Name, t.IsError
+		if e.Kind == ToolExecuted { // a confirmation's arguments are those before the tool-result hooks
+			x.Arguments, x.Result = t.Arguments, &t.Result
 		}
 		put("tool_call_id", t.CallID)
 		put("tool_batch_id", t.BatchID)

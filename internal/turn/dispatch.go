@@ -32,7 +32,7 @@ type innerRun struct {
 func (t *turn) Begin(batch []loop.Call) error {
 	e := conversation.Event{Kind: conversation.ToolBatch}
 	for _, c := range batch {
-		if c.Offered && (t.agent.tool(c.Name) != nil || c.Name == resolveConfirmation) {
+		if tool := t.agent.tool(c.Name); c.Offered && (c.Name == resolveConfirmation || tool != nil && !tool.Confirm) {
 			e.Batch = append(e.Batch, conversation.ToolRun{Name: c.Name, Arguments: json.RawMessage(`{}`), CallID: c.ID, CallType: c.Type, BatchID: c.Batch})
 		}
 	}

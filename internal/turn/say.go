@@ -74,16 +74,16 @@ func (t *turn) send(e conversation.Event, streamed bool) error {
 	return nil
 }
 
-// wording says whether a model may reword a fixed text.
-type wording bool
+// manner says whether a model may reword a fixed text.
+type manner bool
 
 const (
-	plain       wording = false // error and fallback texts: said as written
-	mayRephrase wording = true
+	plain       manner = false // error and fallback texts: said as written
+	mayRephrase manner = true
 )
 
 // utter sends a fixed text.
-func (t *turn) utter(key, name string, vars map[string]any, how wording) error {
+func (t *turn) utter(key, name string, vars map[string]any, how manner) error {
 	text, rephrase, ok := t.agent.Words.Pick(name, vars)
 	if !ok {
 		t.agent.Logger.Warn("no such response", "response", name, "turn", t.id)

@@ -1,0 +1,123 @@
+package pyhost
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/belay-run/belay/hook"
+)
+
+const shout = `
+@modify_incoming_message()
+async def shout(message: IncomingMessagePayload) -> IncomingMessagePayload:
+    return message.model_copy(update={"text": message.text + "!"})
+`
+
+func TestAsk(t *testing.T) {
+	r := newRig(t, shout+`
+import asyncio
+
+@on_incoming_message(timeout_ms=1500, final=True)
+async def look(message: IncomingMessagePayload) -> None:
+    message.text = "changed"
+
+@modify_outgoing_text()
+async def veto(message: OutgoingTextPayload) -> OutgoingTextPayload:
+    raise HookRejection(reason="not today")
+
+@modify_model_response()
+async def again(response: ModelResponsePayload) -> ModelResponsePayload:
+    raise RetryModel("try again")
+`)
+	t.Run("a changed field comes back", func(t *testing.T) {
+		a := r.ask("shout", "text", "hallo")
+		if got := r.text(a); got != `"hallo!"` {
+			t.Errorf("text is %s", got)
+		}
+		if a.Took <= 0 || a.Waited <= 0 || len(a.Notes) > 0 {
+			t.Errorf("answer is %+v", a)
+		}
+	})
+	t.Run("what the catalogue says", func(t *testing.T) {
+		k := r.hook("look")
+		if k.Lane != hook.Observe || !k.Final || k.Limit != 1500*time.Millisecond || k.File != "hooks.py" || k.Line < 8 || k.Host != hook.Host(r.Host) {
+			t.Errorf("hook is %+v", k)
+		}
+		if k := r.hook("shout"); k.Limit != 500*time.Millisecond || k.Point != hook.PointNamed(hook.IncomingMessage) || k.Name != "hooks.py:shout" {
+			t.Errorf("hook is %+v", k)
+		}
+	})
+	t.Run("an observer changes nothing", func(t *testing.T) {
+		if a := r.ask("look", "text", "hallo"); a.Failure != nil || a.Verdict.Kind != hook.Continue || len(a.Verdict.Changes) > 0 {
+			t.Errorf("answer is %+v", a)
+		}
+	})
+	t.Run("signals come with their place", func(t *testing.T) {
+		a := r.ask("veto", "text", "hallo")
+		if a.Failure != nil || a.Verdict.Kind != hook.Reject || a.Verdict.Reason != "not today" || a.File != "hooks.py" || a.Line < 10 {
+			t.Errorf("answer is %+v", a)
+		}
+		a = r.ask("again", "text", "hallo")
+		if a.Failure != nil || a.Verdict.Kind != hook.Retry || a.Verdict.Feedback != "try again" {
+			t.Errorf("answer is %+v", a)
+		}
+	})
+	t.Run("a context that has ended asks nobody", func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		r.failed(r.start(ctx, "shout", "k").wait(), hook.Cancelled)
+	})
+}
+
+func TestT62HookThatEndsItsInterpreter(t *testing.T) {
+	r := newRig(t, shout+`
+import os
+
+@modify_outgoing_text()
+async def leave(message: OutgoingTextPayload) -> OutgoingTextPayload:
+    os._exit(3)
+`)
+	r.spareReady()
+	f := r.failed(r.ask("leave"), hook.Crash)
+	if !strings.Contains(f.Message, "exit status 3") || f.File != "hooks.py" {
+		t.Errorf("failure is %+v", f)
+	}
+	a := r.ask("shout", "text", "hallo")
+	if got := r.text(a); got != `"hallo!"` {
+		t.Errorf("text is %s", got)
+	}
+	if len(a.Notes) != 1 || !strings.Contains(a.Notes[0], "state was lost") {
+		t.Errorf("notes are %q", a.Notes)
+	}
+	if a := r.ask("shout"); len(a.Notes) != 0 {
+		t.Errorf("the note came twice: %q", a.Notes)
+	}
+	r.log.wait(t, "the Python worker was lost", "exit status 3")
+}
+
+func TestT61HookThatNeverYields(t *testing.T) {
+	r := newRig(t, shout+`
+import time
+
+@modify_outgoing_text(timeout_ms=200)
+async def sleep(message: OutgoingTextPayload) -> OutgoingTextPayload:
+    time.sleep(60)
+`)
+	r.spareReady()
+	stuck := r.start(t.Context(), "sleep", "a")
+	waits := r.start(t.Context(), "shout", "b", "text", "hallo")
+	a := stuck.wait()
+	r.failed(a, hook.Timeout)
+	if took := time.Since(stuck.start); took > 300*time.Millisecond {
+		t.Errorf("the timeout came after %v", took)
+	}
+	if got := r.text(waits.wait()); got != `"hallo!"` {
+		t.Errorf("text is %s", got)
+	}
+	if took := time.Since(stuck.start); took > 1200*time.Millisecond {
+		t.Errorf("the other conversation waited %v", took)
+	}
+	r.log.wait(t, "blocked it beyond its limit", "in sleep")
+}

@@ -1,0 +1,174 @@
+package pyhost
+
+import (
+	"context"
+	"time"
+)
+
+const (
+	youngAge   = time.Second      // a worker that dies before has died young
+	oldAge     = 10 * time.Second // one that lives longer shows that things are well
+	freeDeaths = 3                // young deaths in a row before the host waits
+	firstWait  = 100 * time.Millisecond
+	longestGap = 5 * time.Second
+	quitTime   = 2 * time.Second // for a worker to end in order
+)
+
+// supervise starts workers: for places that have none, then one as a spare. It
+// starts one at a time.
+func (h *Host) supervise() {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	h.all.Go(func() { // a start under way ends with the host
+		select {
+		case <-h.stop:
+		case <-ctx.Done():
+		}
+		cancel()
+	})
+	for {
+		wait, need := h.need()
+		if !need {
+			select {
+			case <-h.wake:
+				continue
+			case <-h.stop:
+				return
+			}
+		}
+		if wait > 0 {
+			t := time.NewTimer(wait)
+			select {
+			case <-t.C:
+			case <-h.stop:
+				t.Stop()
+				return
+			}
+		}
+		h.startAnother(ctx)
+	}
+}
+
+func (h *Host) nudge() {
+	select {
+	case h.wake <- struct{}{}:
+	default:
+	}
+}
+
+// need says whether a worker must be started, and after which wait.
+func (h *Host) need() (time.Duration, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed || (h.spare != nil && len(h.vacant) == 0) {
+		return 0, false
+	}
+	if h.quick <= freeDeaths {
+		return 0, true
+	}
+	return min(firstWait<<min(h.quick-freeDeaths-1, 10), longestGap), true
+}
+
+// startAnother starts one worker and puts it where it is needed most.
+func (h *Host) startAnother(ctx context.Context) {
+	w, r, err := h.launch(ctx, h.skip)
+	if err == nil {
+		err = w.fit(h.catalogue, r, h.log)
+	}
+	if err != nil {
+		if ctx.Err() == nil {
+			h.log.Error("a Python worker could not be started", "error", err)
+			h.event(Event{Kind: WorkerFailed, Place: -1, Why: err.Error()})
+			h.mu.Lock()
+			h.quick++
+			h.mu.Unlock()
+		}
+		return
+	}
+	took := time.Since(w.start)
+	h.mu.Lock()
+	if h.closed {
+		h.mu.Unlock()
+		h.quit(ctx, w)
+		return
+	}
+	defer h.mu.Unlock()
+	if w.dead {
+		h.quick++
+		return
+	}
+	h.log.Info("a Python worker is ready", "pid", w.proc.pid(), "took", took)
+	h.event(Event{Kind: WorkerStarted, Place: -1, PID: w.proc.pid()})
+	w.ready = time.Now()
+	if len(h.vacant) == 0 {
+		h.spare = w
+		return
+	}
+	h.settle(h.vacant[0], w)
+	h.vacant = h.vacant[1:]
+}
+
+// settle gives a place a worker. The caller holds h.mu.
+func (h *Host) settle(p *place, w *worker) {
+	p.take(w)
+	h.log.Info("a Python worker serves", "worker", p.index, "pid", w.proc.pid())
+	h.event(Event{Kind: WorkerReplaced, Place: p.index, PID: w.proc.pid()})
+}
+
+// lost is called once for each worker that is dead and has been read to its end.
+func (h *Host) lost(w *worker) {
+	h.mu.Lock()
+	w.dead = true
+	p := w.place.Load()
+	switch age := time.Since(w.ready); {
+	case w.ready.IsZero(): // it was loading; who loads it sees to the rest
+	case age < youngAge:
+		h.quick++
+	case age > oldAge:
+		h.quick = 0
+	}
+	if h.spare == w {
+		h.spare = nil
+		if !h.closed {
+			h.log.Warn("the spare Python worker was lost", "pid", w.proc.pid(), "why", w.ended())
+			h.event(Event{Kind: WorkerFailed, Place: -1, PID: w.proc.pid(), Why: w.ended()})
+		}
+	}
+	h.mu.Unlock()
+	if p != nil {
+		p.lose(w, w.ended())
+		h.refill(p)
+	}
+	h.nudge()
+}
+
+// refill gives the place the spare, if there is one.
+func (h *Host) refill(p *place) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return
+	}
+	if w := h.spare; w != nil {
+		h.spare = nil
+		h.settle(p, w)
+		return
+	}
+	h.vacant = append(h.vacant, p)
+}
+
+// quit ends a worker in order, or at once when ctx ends or it takes too long.
+func (h *Host) quit(ctx context.Context, w *worker) {
+	w.send(frameQuit, 0)
+	t := time.NewTimer(quitTime)
+	defer t.Stop()
+	select {
+	case <-w.exited:
+	case <-ctx.Done():
+		w.end("the host closed", false)
+	case <-t.C:
+		h.log.Warn("a Python worker did not end in order and was killed", "pid", w.proc.pid())
+		w.end("it did not end in order", true)
+	}
+	<-w.gone
+}

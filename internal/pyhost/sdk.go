@@ -1,0 +1,91 @@
+package pyhost
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// extract lays the Python package into the user's cache folder and returns where
+// it is. The folder's name is a hash of its content, so versions stand side by
+// side, and it appears whole or not at all.
+func extract(files fs.FS) (string, error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		cache = os.TempDir()
+	}
+	name, err := digest(files)
+	if err != nil {
+		return "", fmt.Errorf("cannot read the Python package: %w", err)
+	}
+	root := filepath.Join(cache, "belay", "python")
+	dir := filepath.Join(root, name)
+	if err := verify(files, dir); err == nil {
+		return dir, nil
+	}
+	hint := "set XDG_CACHE_HOME to a folder that can be written"
+	if err := os.MkdirAll(root, 0o755); err != nil {
+		return "", fmt.Errorf("cannot lay the Python package into the cache: %w; %s", err, hint)
+	}
+	fresh, err := os.MkdirTemp(root, ".new-*")
+	if err != nil {
+		return "", fmt.Errorf("cannot lay the Python package into the cache: %w; %s", err, hint)
+	}
+	defer os.RemoveAll(fresh)
+	if err := os.CopyFS(filepath.Join(fresh, "it"), files); err != nil {
+		return "", fmt.Errorf("cannot lay the Python package into %s: %w; %s", fresh, err, hint)
+	}
+	if err := os.Rename(filepath.Join(fresh, "it"), dir); err == nil || verify(files, dir) == nil {
+		return dir, nil // laid by this process or by another one meanwhile
+	}
+	// A damaged copy stands there: set it aside.
+	if err := os.Rename(dir, filepath.Join(fresh, "old")); err != nil {
+		return "", fmt.Errorf("cannot replace the damaged Python package in %s: %w; remove the folder", dir, err)
+	}
+	if err := os.Rename(filepath.Join(fresh, "it"), dir); err != nil && verify(files, dir) != nil {
+		return "", fmt.Errorf("cannot lay the Python package into %s: %w; %s", dir, err, hint)
+	}
+	return dir, nil
+}
+
+// digest names the package by its content.
+func digest(files fs.FS) (string, error) {
+	sum := sha256.New()
+	err := eachFile(files, func(path string, data []byte) error {
+		fmt.Fprintf(sum, "%s %d\n", path, len(data))
+		sum.Write(data)
+		return nil
+	})
+	return hex.EncodeToString(sum.Sum(nil)[:10]), err
+}
+
+// verify says whether dir holds every file as it should be: what runs with the
+// user's rights is not taken on trust from a cache.
+func verify(files fs.FS, dir string) error {
+	return eachFile(files, func(path string, data []byte) error {
+		have, err := os.ReadFile(filepath.Join(dir, filepath.FromSlash(path)))
+		if err != nil {
+			return err
+		}
+		if string(have) != string(data) {
+			return fmt.Errorf("%s differs", path)
+		}
+		return nil
+	})
+}
+
+func eachFile(files fs.FS, do func(path string, data []byte) error) error {
+	return fs.WalkDir(files, ".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		data, err := fs.ReadFile(files, path)
+		if err != nil {
+			return err
+		}
+		return do(path, data)
+	})
+}

@@ -1,0 +1,45 @@
+"""Starts the worker. Old interpreters must be able to read this file, to say that they are too old."""
+
+import json
+import os
+import struct
+import sys
+
+OUT = 4
+
+
+def cannot(problem, detail):
+    """Tells the host why this interpreter cannot run hooks, and ends."""
+    version = ".".join(str(n) for n in sys.version_info[:3])
+    about = {"problem": problem, "python": version, "executable": sys.executable, "detail": detail}
+    body = json.dumps(about).encode("utf-8")
+    os.write(OUT, struct.pack(">IBI", 5 + len(body), ord("X"), 0) + body)
+    os._exit(0)
+
+
+def check_pydantic():
+    """Makes sure that a pydantic is there that payload types can be made with."""
+    try:
+        import pydantic
+    except ImportError as e:
+        missing = getattr(e, "name", None) in ("pydantic", None)
+        cannot("pydantic", "no pydantic" if missing else "a pydantic that lacks " + str(e.name))
+    if not str(pydantic.VERSION).startswith("2."):
+        cannot("pydantic", "pydantic " + str(pydantic.VERSION) + ", but hooks need 2")
+
+
+def main():
+    """Checks the interpreter and hands over to the worker proper."""
+    if sys.version_info < (3, 11):
+        cannot("version", "")
+    # The package that belay brings goes before any other copy of it. This
+    # folder itself is not a place to import from.
+    sys.path[0] = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    check_pydantic()
+    from belay.worker import _process
+
+    _process.main()
+
+
+if __name__ == "__main__":
+    main()

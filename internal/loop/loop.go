@@ -40,6 +40,7 @@ type State struct {
 	Searched  bool   `json:"searched,omitempty"` // the knowledge-searched latch
 
 	Request  *chat.Request `json:"request,omitempty"`
+	Offered  []string      `json:"offered,omitempty"` // names of the tools that the request offered
 	Text     *string       `json:"text,omitempty"`
 	Streamed bool          `json:"streamed,omitempty"`
 	Calls    []Call        `json:"calls,omitempty"`
@@ -88,6 +89,7 @@ func (e End) Failed() bool {
 const (
 	responseInternal = "utter_internal_error"
 	responseCap      = "utter_max_iterations"
+	responseEmpty    = "utter_empty_response"
 )
 
 // Loop runs one turn's iterations.

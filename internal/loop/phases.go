@@ -2,6 +2,7 @@ package loop
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/belay-run/belay/hook"
@@ -30,7 +31,10 @@ func (l *Loop) prompt(s State) (State, error) {
 		return s.end(failedHook(pointRequest, *failed)), nil
 	}
 	s.Feedback = "" // it was for this request alone
-	s.Phase, s.Request = Completing, &req
+	s.Phase, s.Request, s.Offered = Completing, &req, nil
+	for _, t := range p.Tools {
+		s.Offered = append(s.Offered, t.Name)
+	}
 	return s, nil
 }
 
@@ -135,7 +139,7 @@ func (l *Loop) judge(s State) (State, error) {
 		s.Phase, s.At = Preflight, 0
 		return l.number(s)
 	case blank(s.Text):
-		return s.end(End{Why: NoAnswer, Response: responseInternal, Detail: "the completion was empty"}), nil
+		return s.end(End{Why: NoAnswer, Response: responseEmpty, Detail: "the completion was empty"}), nil
 	}
 	s.Phase = Speaking
 	return s, nil
@@ -220,7 +224,9 @@ func (l *Loop) preflight(s State) (State, error) {
 // turn, any other is run.
 func (l *Loop) route(s State) (State, error) {
 	only, hangup := true, false
-	for _, c := range s.Calls {
+	s.Calls = append([]Call(nil), s.Calls...)
+	for i, c := range s.Calls {
+		s.Calls[i].Offered = slices.Contains(s.Offered, c.Name)
 		only = only && (c.Name == Listen || c.Name == Hangup)
 		hangup = hangup || c.Name == Hangup
 		s.Searched = s.Searched || c.Name == SearchKnowledge
@@ -279,7 +285,7 @@ func (l *Loop) result(c Call, out Outcome) (Outcome, error) {
 	if r.Changed {
 		out.Arguments = r.Payload.Get("arguments")
 		out.Value = rawjson.Written(r.Payload.Get("value"))
-		out.IsError = string(r.Payload.Get("is_error")) == "true"
+		out.IsError = strings.TrimSpace(string(r.Payload.Get("is_error"))) == "true"
 	}
 	return out, nil
 }

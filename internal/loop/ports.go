@@ -140,7 +140,9 @@ type IDCall struct {
 
 // Line is one line of the trace of a turn.
 type Line struct {
-	// Kind is point, model, tool or note.
+	// At is when it began. It is not part of what a run again must give.
+	At time.Time `json:"at"`
+	// Kind is point, model, tool, observer or note.
 	Kind string `json:"kind"`
 	// Point, with Hooks and Asked: how many hooks decide there, and how many
 	// were asked. Observers counts those handed the payload, Disabled those

@@ -1,0 +1,156 @@
+// Package wording holds the fixed texts of an agent: those that Belay brings, by
+// language, and those that the author wrote in responses.yml, which win.
+//
+// A [Book] is made once and never changes. [Book.Pick] chooses a response's
+// first variant whose condition holds, else its first without one, and fills in
+// what stands in braces:
+//
+//	book := wording.New("de", own)
+//	text, rephrase, ok := book.Pick(wording.MaxIterations, nil)
+//
+// {session.cart.total} and {name} are looked up in the values given; one that
+// has no value stays as it is written. What was filled in is not looked at
+// again, so a value cannot bring placeholders of its own.
+package wording
+
+import (
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/belay-run/belay/hook"
+	"github.com/belay-run/belay/internal/condition"
+)
+
+// Names of the responses that Belay speaks by itself. Each has a built-in text.
+const (
+	IncomingRejected  = "utter_incoming_message_rejected"   // a hook turned the user's message away
+	IncomingHookError = "utter_incoming_message_hook_error" // a hook failed on the user's message
+	RequestHookError  = "utter_model_request_hook_error"    // a hook failed on a model request
+	ToolCallHookError = "utter_tool_call_hook_error"        // a hook failed on a tool call
+	OutgoingRejected  = "utter_outgoing_text_rejected"      // stands for a text that a hook stopped
+	InternalError     = "utter_internal_error"              // the turn failed
+	MaxIterations     = "utter_max_iterations"              // the turn reached its cap
+	EmptyResponse     = "utter_empty_response"              // the model had nothing to say
+	ConfirmTool       = "utter_confirm_tool"                // asks before a tool runs; see [ConfirmVars]
+	ConfirmDenied     = "utter_confirmation_denied"         // the user said no
+)
+
+// Variant is one wording of a response.
+type Variant struct {
+	Text string
+	// Condition is nil when the variant always fits.
+	Condition *condition.Condition
+	// Rephrase asks for a model to put the text in its own words.
+	Rephrase bool
+	// Line is where it stands in responses.yml, 0 for a built-in text.
+	Line int
+}
+
+// Book is the fixed texts of one agent. It is safe for use by many goroutines.
+type Book struct {
+	own     map[string][]Variant
+	builtin map[string][]Variant
+	log     *slog.Logger
+}
+
+// New returns the texts for a language, such as "de" or "de-AT", with the
+// author's own on top. A language without built-in texts gets the English ones.
+func New(language string, own map[string][]Variant) *Book {
+	return &Book{own: own, builtin: builtin(language), log: slog.New(slog.DiscardHandler)}
+}
+
+// WithLog returns the book with a logger that hears of conditions that could not
+// be evaluated.
+func (b *Book) WithLog(log *slog.Logger) *Book {
+	return &Book{own: b.own, builtin: b.builtin, log: log}
+}
+
+// Pick returns the text of a response, with vars filled in, and whether it asks
+// to be rephrased. It is not ok when there is no such response, or none of its
+// variants fits.
+func (b *Book) Pick(name string, vars map[string]any) (text string, rephrase, ok bool) {
+	for _, spelling := range spellings(name) {
+		if v := b.choose(spelling, b.own[spelling], vars); v != nil {
+			return fill(v.Text, vars), v.Rephrase, true
+		}
+	}
+	for _, spelling := range spellings(name) {
+		if v := b.choose(spelling, b.builtin[spelling], vars); v != nil {
+			return fill(v.Text, vars), v.Rephrase, true
+		}
+	}
+	return "", false, false
+}
+
+func (b *Book) choose(name string, variants []Variant, vars map[string]any) *Variant {
+	var fallback *Variant
+	for i := range variants {
+		v := &variants[i]
+		if v.Condition == nil {
+			if fallback == nil {
+				fallback = v
+			}
+			continue
+		}
+		holds, err := v.Condition.Holds(vars)
+		if err != nil {
+			// The error's text may quote a value, so it is not logged.
+			b.log.Warn("a response's condition could not be evaluated; the variant is passed over",
+				"response", name, "file", "responses.yml", "line", v.Line, "condition", v.Condition.String())
+			continue
+		}
+		if holds {
+			return v
+		}
+	}
+	return fallback
+}
+
+// Has says whether there is a response of that name.
+func (b *Book) Has(name string) bool {
+	return slices.ContainsFunc(spellings(name), func(s string) bool {
+		return len(b.own[s]) > 0 || len(b.builtin[s]) > 0
+	})
+}
+
+// Own says whether the author wrote a response of that name.
+func (b *Book) Own(name string) bool {
+	return slices.ContainsFunc(spellings(name), func(s string) bool { return len(b.own[s]) > 0 })
+}
+
+// Names returns the names of all responses, sorted.
+func (b *Book) Names() []string {
+	all := map[string]bool{}
+	for name := range b.builtin {
+		all[name] = true
+	}
+	for name := range b.own {
+		all[name] = true
+	}
+	return slices.Sorted(maps.Keys(all))
+}
+
+// spellings returns the names under which a response is looked for, the one that
+// wins first: of two spellings, the later one.
+func spellings(name string) []string {
+	for _, p := range hook.Points {
+		if p.RejectedAlias != "" && (name == p.Rejected || name == p.RejectedAlias) {
+			return []string{p.RejectedAlias, p.Rejected}
+		}
+	}
+	return []string{name}
+}
+
+// HasLanguage says whether there are built-in texts for a language.
+func HasLanguage(language string) bool {
+	_, ok := texts[primary(language)]
+	return ok
+}
+
+// primary is the first part of a language tag: "de" of "de-AT".
+func primary(language string) string {
+	p, _, _ := strings.Cut(strings.ReplaceAll(strings.ToLower(language), "_", "-"), "-")
+	return p
+}

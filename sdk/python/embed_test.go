@@ -1,0 +1,40 @@
+package sdk
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+func TestFilesHoldTheWholePackage(t *testing.T) {
+	want := map[string]bool{"belay/py.typed": true}
+	err := filepath.WalkDir("belay", func(path string, d fs.DirEntry, err error) error {
+		if err == nil && filepath.Ext(path) == ".py" {
+			want[filepath.ToSlash(path)] = true
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = fs.WalkDir(Files, ".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		if !want[path] {
+			t.Errorf("%s is embedded and should not be", path)
+		}
+		delete(want, path)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path := range want {
+		t.Errorf("%s is not embedded", path)
+	}
+	if err := os.CopyFS(t.TempDir(), Files); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,202 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/charmbracelet/lipgloss"
+	"github.com/mattn/go-isatty"
+	"github.com/spf13/cobra"
+
+	"github.com/belay-run/belay/internal/app"
+	"github.com/belay-run/belay/internal/finding"
+	"github.com/belay-run/belay/internal/rawjson"
+	"github.com/belay-run/belay/internal/server"
+	"github.com/belay-run/belay/internal/turn"
+)
+
+func newChat() *cobra.Command {
+	var f flags
+	var trace bool
+	var conversation string
+	c := &cobra.Command{
+		Use:   "chat DIR",
+		Short: "Talk to an agent in the terminal",
+		Long: "Chat reads a message a line. Hook, tool and agent files are loaded again when they changed. " +
+			"With --trace it shows after each turn which hooks were asked and what each did.",
+		Args: oneDir,
+		RunE: func(c *cobra.Command, args []string) error {
+			cfg, err := f.config(args[0], slog.LevelWarn, c.ErrOrStderr())
+			if err != nil {
+				return err
+			}
+			t := &terminal{in: c.InOrStdin(), out: c.OutOrStdout(), errs: c.ErrOrStderr(), trace: trace, sender: conversation}
+			t.typed = t.in == os.Stdin && isatty.IsTerminal(os.Stdin.Fd())
+			return t.run(c.Context(), cfg)
+		},
+	}
+	f.add(c)
+	c.Flags().BoolVar(&trace, "trace", false, "show which hooks were asked and what each did")
+	c.Flags().StringVar(&conversation, "conversation", "", "id of the conversation to go on with (default: a new one)")
+	return c
+}
+
+// terminal is a conversation at the terminal.
+type terminal struct {
+	in     io.Reader
+	out    io.Writer
+	errs   io.Writer
+	trace  bool
+	typed  bool // a person types
+	sender string
+	open   bool // a text is being written piece by piece
+}
+
+var (
+	faint = lipgloss.NewStyle().Faint(true)
+	bold  = lipgloss.NewStyle().Bold(true)
+)
+
+func (t *terminal) run(ctx context.Context, cfg app.Config) (err error) {
+	a, err := app.Open(ctx, cfg)
+	if err != nil {
+		return t.explain(err)
+	}
+	defer func() {
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		err = errors.Join(err, a.Close(end))
+	}()
+	if t.sender == "" {
+		t.sender = "chat-" + time.Now().Format("20060102-150405.000")
+	}
+	h := a.Health(ctx)
+	model := h.Model
+	if h.Scripted {
+		model = "a script, not a model: its answers are written in a file"
+	}
+	t.say("%s\n", faint.Render(fmt.Sprintf("%s · model: %s · conversation %s · an empty line or Ctrl-D ends", h.Agent, model, t.sender)))
+	files := app.NewFiles(cfg.Dir)
+	lines := t.lines(ctx)
+	for {
+		if t.typed {
+			t.say("%s ", bold.Render("you>"))
+		}
+		line, ok := <-lines
+		if !ok || ctx.Err() != nil || (t.typed && line == "") {
+			return nil
+		}
+		if line == "" {
+			continue
+		}
+		if !t.typed {
+			t.say("%s %s\n", bold.Render("you>"), line)
+		}
+		if files.Changed() && !t.reload(ctx, a) {
+			continue
+		}
+		ended, err := t.turn(ctx, a, line)
+		if err != nil {
+			return err
+		}
+		if ended {
+			t.say("%s\n", faint.Render("the conversation is over"))
+			return nil
+		}
+	}
+}
+
+// reload loads the folder again. An agent with findings does not serve: the
+// message is not sent until they are mended.
+func (t *terminal) reload(ctx context.Context, a *app.App) bool {
+	if err := a.Reload(ctx); err != nil {
+		fmt.Fprintln(t.errs, "belay:", t.explain(err))
+		t.say("%s\n", faint.Render("the agent's files changed and cannot be loaded; nothing was sent"))
+		return false
+	}
+	t.say("%s\n", faint.Render("the agent's files changed and were loaded again"))
+	return true
+}
+
+// explain shows findings in full.
+func (t *terminal) explain(err error) error {
+	var found *app.FindingsError
+	if errors.As(err, &found) {
+		if werr := finding.Text(t.errs, finding.Sort(found.Findings)); werr != nil {
+			return errors.Join(err, werr)
+		}
+	}
+	return err
+}
+
+func (t *terminal) turn(ctx context.Context, a *app.App, line string) (ended bool, err error) {
+	report, err := a.Talk(ctx, server.Inbound{Sender: t.sender, Live: true, Message: turn.Message{Text: line,
+		Channel: rawjson.Must(map[string]any{"name": "chat", "metadata": map[string]any{}})}}, t)
+	t.endLine()
+	if err != nil {
+		return false, err
+	}
+	if report.Status == turn.Cancelled {
+		t.say("%s\n", faint.Render("cancelled"))
+	}
+	if t.trace {
+		t.say("%s", faint.Render(app.TraceText(report)))
+	}
+	return report.Ended, nil
+}
+
+// Delta writes a piece of a text as it arrives.
+func (t *terminal) Delta(piece string) {
+	if !t.open {
+		t.say("%s ", bold.Render("agent>"))
+		t.open = true
+	}
+	t.say("%s", piece)
+}
+
+// Text writes a whole text.
+func (t *terminal) Text(u turn.Utterance) {
+	if u.Streamed {
+		t.endLine()
+		return
+	}
+	t.endLine()
+	t.say("%s %s\n", bold.Render("agent>"), u.Text)
+}
+
+func (t *terminal) endLine() {
+	if t.open {
+		t.say("\n")
+		t.open = false
+	}
+}
+
+func (t *terminal) say(format string, args ...any) { fmt.Fprintf(t.out, format, args...) }
+
+// lines reads the input a line at a time, so that Ctrl-C ends a wait for it.
+func (t *terminal) lines(ctx context.Context) <-chan string {
+	out := make(chan string)
+	go func() {
+		defer close(out)
+		in := bufio.NewScanner(t.in)
+		in.Buffer(nil, 1<<20)
+		for in.Scan() {
+			select {
+			case out <- strings.TrimSpace(in.Text()):
+			case <-ctx.Done():
+				return
+			}
+		}
+		if err := in.Err(); err != nil {
+			fmt.Fprintln(t.errs, "belay: reading the input:", err)
+		}
+	}()
+	return out
+}

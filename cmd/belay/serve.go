@@ -1,0 +1,97 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/belay-run/belay/internal/app"
+	"github.com/belay-run/belay/internal/server"
+	"github.com/belay-run/belay/internal/telemetry"
+)
+
+func newServe() *cobra.Command {
+	var f flags
+	var listen, token string
+	var port int
+	c := &cobra.Command{
+		Use:   "serve DIR",
+		Short: "Serve an agent over HTTP",
+		Long: "Serve answers on 127.0.0.1 unless --listen names another address, which needs a token. " +
+			"SIGHUP loads the agent's folder again; the old version goes on when the new one has findings.",
+		Args: oneDir,
+		RunE: func(c *cobra.Command, args []string) error {
+			cfg, err := f.config(args[0], slog.LevelInfo, c.ErrOrStderr())
+			if err != nil {
+				return err
+			}
+			if listen == "" {
+				listen = fmt.Sprintf("127.0.0.1:%d", port)
+			}
+			return serve(c, cfg, server.Config{Listen: listen, Token: token})
+		},
+	}
+	f.add(c)
+	c.Flags().StringVar(&listen, "listen", "", "address to listen on, such as 0.0.0.0:5005; anything but loopback needs a token")
+	c.Flags().IntVar(&port, "port", 5005, "port on 127.0.0.1 when --listen is not given; 0 takes a free one")
+	c.Flags().StringVar(&token, "token", os.Getenv("BELAY_TOKEN"), "token that callers must bring (default $BELAY_TOKEN)")
+	return c
+}
+
+func serve(c *cobra.Command, cfg app.Config, scfg server.Config) (err error) {
+	ctx := c.Context()
+	if err := scfg.Validate(); err != nil {
+		return err
+	}
+	t, err := telemetry.New(telemetry.Config{Logger: cfg.Logger})
+	if err != nil {
+		return err
+	}
+	cfg.Telemetry = t
+	a, err := app.Open(ctx, cfg)
+	if err != nil {
+		return (&terminal{errs: c.ErrOrStderr()}).explain(err)
+	}
+	defer func() {
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+		defer cancel()
+		err = errors.Join(err, a.Close(end), t.Close(end))
+	}()
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, syscall.SIGHUP)
+	defer signal.Stop(hup)
+	done := make(chan struct{})
+	defer close(done)
+	go reloadOn(ctx, hup, done, a, cfg.Logger)
+
+	scfg.Logger, scfg.Metrics = cfg.Logger, t.Handler()
+	scfg.Ready = func(addr string) {
+		fmt.Fprintf(c.OutOrStdout(), "belay serves %s on http://%s\n", a.AgentID(), addr)
+		if h := a.Health(ctx); h.Scripted {
+			fmt.Fprintln(c.OutOrStdout(), "its model is a script: answers are written in a file")
+		}
+	}
+	return server.New(a, scfg).Run(ctx)
+}
+
+func reloadOn(ctx context.Context, hup <-chan os.Signal, done <-chan struct{}, a *app.App, log *slog.Logger) {
+	for {
+		select {
+		case <-done:
+			return
+		case <-hup:
+			if err := a.Reload(ctx); err != nil {
+				log.Error("the agent could not be loaded again; the old version goes on", "error", err)
+				continue
+			}
+			log.Info("the agent was loaded again")
+		}
+	}
+}

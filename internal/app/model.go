@@ -1,0 +1,66 @@
+package app
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/belay-run/belay/internal/agent"
+	"github.com/belay-run/belay/internal/chat"
+	"github.com/belay-run/belay/internal/finding"
+	"github.com/belay-run/belay/internal/model"
+	"github.com/belay-run/belay/internal/model/scripted"
+)
+
+// openModel makes the model that the agent names, or the one that stands in for
+// it.
+func openModel(cfg Config, spec *agent.Agent) (chat.Model, error) {
+	if cfg.Client != nil {
+		return cfg.Client, nil
+	}
+	m := spec.Model
+	if cfg.Model != "" {
+		var err error
+		if m, err = named(cfg.Model); err != nil {
+			return nil, err
+		}
+	}
+	if m.Provider == "scripted" {
+		script, found := scripted.Load(filepath.Join(cfg.Dir, filepath.FromSlash(m.Script)))
+		for _, f := range found {
+			if f.Severity == finding.Error {
+				return nil, &FindingsError{found}
+			}
+		}
+		return script, nil
+	}
+	key := ""
+	variable := m.APIKeyEnv
+	if p, ok := model.ProviderNamed(m.Provider); ok && variable == "" {
+		variable = p.KeyVariable
+	}
+	if variable != "" {
+		if key = os.Getenv(variable); key == "" {
+			return nil, fmt.Errorf("the key of model %s/%s is missing: set the environment variable %s, or set BELAY_MODEL to another model", m.Provider, m.Model, variable)
+		}
+	}
+	return model.New(model.Config{Provider: m.Provider, Model: m.Model, BaseURL: m.BaseURL, APIKey: key, Extra: m.Extra, Timeout: m.Timeout, Logger: cfg.Logger})
+}
+
+// named reads provider/model or provider/model@base-url.
+func named(s string) (agent.Model, error) {
+	rest, base, _ := strings.Cut(s, "@")
+	provider, name, ok := strings.Cut(rest, "/")
+	if !ok || provider == "" || name == "" {
+		return agent.Model{}, fmt.Errorf("model %q is not understood: write provider/model, such as openai/gpt-4o, or provider/model@http://127.0.0.1:8000/v1", s)
+	}
+	return agent.Model{Provider: provider, Model: name, BaseURL: base}, nil
+}
+
+func isScripted(m chat.Model) bool { return m.Name() == "scripted" }
+
+func modelFinding(err error) finding.Finding {
+	return finding.Finding{File: "integrations.yml", Rule: "model", Severity: finding.Warning, Message: err.Error(),
+		Hint: "The agent cannot answer until this is mended."}
+}

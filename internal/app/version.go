@@ -1,0 +1,221 @@
+package app
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/belay-run/belay/hook"
+	"github.com/belay-run/belay/internal/agent"
+	"github.com/belay-run/belay/internal/chat"
+	"github.com/belay-run/belay/internal/finding"
+	"github.com/belay-run/belay/internal/knowledge"
+	"github.com/belay-run/belay/internal/loop"
+	"github.com/belay-run/belay/internal/prompt"
+	"github.com/belay-run/belay/internal/pyhost"
+	"github.com/belay-run/belay/internal/turn"
+	"github.com/belay-run/belay/internal/wording"
+	sdk "github.com/belay-run/belay/sdk/python"
+)
+
+// loaded is an agent folder with its Python running.
+type loaded struct {
+	spec     *agent.Agent
+	host     *pyhost.Host
+	index    *knowledge.Index
+	findings []finding.Finding
+}
+
+// read reads and checks a folder: everything that can be found in one go. The
+// host may be nil when there is no folder.
+func read(ctx context.Context, cfg Config) (*loaded, error) {
+	l := &loaded{}
+	l.spec, l.findings = agent.Read(cfg.Dir)
+	if l.spec == nil {
+		return l, nil
+	}
+	var found []finding.Finding
+	l.index, found = knowledge.Open(cfg.Dir, l.spec.References.Files, l.spec.Language)
+	l.findings = append(l.findings, found...)
+	host, err := pyhost.Load(ctx, pyhost.Config{Dir: cfg.Dir, Python: cfg.Python, Workers: l.spec.Limits.HookWorkers, SDK: sdk.FS,
+		Logger: cfg.Logger, OnEvent: func(e pyhost.Event) { cfg.workerEvent(e) }})
+	if err != nil {
+		return nil, err
+	}
+	l.host = host
+	l.findings = append(l.findings, host.Findings()...)
+	l.findings = append(l.findings, l.tools()...)
+	return l, nil
+}
+
+func (l *loaded) close(ctx context.Context) error {
+	if l.host == nil {
+		return nil
+	}
+	return l.host.Close(ctx)
+}
+
+// failed says whether some finding keeps the agent from serving.
+func (l *loaded) failed() bool {
+	return slices.ContainsFunc(l.findings, func(f finding.Finding) bool { return f.Severity == finding.Error })
+}
+
+// tools checks what only the whole can tell: names that two tools have or that
+// the framework keeps, and responses that are not there.
+func (l *loaded) tools() []finding.Finding {
+	var out []finding.Finding
+	add := func(t pyhost.ToolInfo, rule, message, hint string) {
+		out = append(out, finding.Finding{File: t.File, Line: t.Line, Rule: rule, Severity: finding.Error, Message: message, Hint: hint})
+	}
+	book := wording.New(l.spec.Language, l.spec.Responses)
+	seen := map[string]pyhost.ToolInfo{}
+	for _, t := range l.host.Tools() {
+		if slices.Contains(turn.Reserved, t.Name) {
+			add(t, "reserved-tool", fmt.Sprintf("the name %s is the framework's", t.Name), "Give the tool another name.")
+		}
+		if first, twice := seen[t.Name]; twice {
+			add(t, "double-tool", fmt.Sprintf("a tool named %s stands at %s:%d already", t.Name, first.File, first.Line), "Rename one of them.")
+		}
+		seen[t.Name] = t
+		for _, name := range []string{t.UtterForConfirmation, t.UtterOnUserDenial, t.OnSuccess} {
+			if name != "" && !book.Has(name) {
+				add(t, "unknown-response", fmt.Sprintf("tool %s names the response %s, which is not there", t.Name, name), "Write it into responses.yml.")
+			}
+		}
+	}
+	return out
+}
+
+// Check reads a folder, imports its Python and reports everything it finds.
+func Check(ctx context.Context, cfg Config) (findings []finding.Finding, hooks []*hook.Hook, err error) {
+	if cfg, err = cfg.withDefaults(); err != nil {
+		return nil, nil, err
+	}
+	l, err := read(ctx, cfg)
+	if err != nil {
+		return nil, nil, err
+	}
+	if l.host != nil {
+		hooks = l.host.Hooks()
+	}
+	if l.spec != nil && !l.failed() {
+		if _, err := openModel(cfg, l.spec); err != nil {
+			l.findings = append(l.findings, modelFinding(err))
+		}
+	}
+	return l.findings, hooks, l.close(context.WithoutCancel(ctx))
+}
+
+// version is one loading of the agent. Turns under way keep theirs when a new
+// one is loaded.
+type version struct {
+	turn     *turn.Agent
+	loaded   *loaded
+	scripted bool
+	queue    int
+	users    sync.WaitGroup
+
+	switching sync.Mutex
+	off       map[string]bool
+}
+
+func (v *version) close(ctx context.Context) {
+	v.users.Wait()
+	v.turn.Hooks.Wait()
+	if err := v.loaded.close(ctx); err != nil {
+		v.turn.Logger.Error("the Python workers did not end in order", "error", err)
+	}
+}
+
+// load loads the folder into a version that can serve.
+func (a *App) load(ctx context.Context) (_ *version, err error) {
+	l, err := read(ctx, a.cfg)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			_ = l.close(context.WithoutCancel(ctx)) // the error that is returned says more
+		}
+	}()
+	if l.failed() {
+		return nil, &FindingsError{l.findings}
+	}
+	model, err := openModel(a.cfg, l.spec)
+	if err != nil {
+		return nil, err
+	}
+	v := &version{loaded: l, scripted: isScripted(model), queue: l.spec.Limits.Queue}
+	if a.cfg.WrapModel != nil {
+		model = a.cfg.WrapModel(model)
+	}
+	engine, err := hook.NewEngine(&recorder{app: a, agent: l.spec.ID}, append(l.host.Hooks(), a.cfg.Hooks...)...)
+	if err != nil {
+		return nil, err
+	}
+	v.turn = a.newAgent(l, model, engine)
+	return v, nil
+}
+
+func (a *App) newAgent(l *loaded, model chat.Model, engine *hook.Engine) *turn.Agent {
+	s := l.spec
+	out := &turn.Agent{
+		ID: s.ID,
+		Profile: turn.Profile{Name: s.Name, Persona: s.Persona, Rules: s.Rules, TextRules: s.Prompts.TextRules,
+			Instructions: s.References.Instructions, Language: s.Language, Searches: s.References.Wanted},
+		Hooks: engine, Model: model, Tools: newTools(l.host), Words: wording.New(s.Language, s.Responses).WithLog(a.cfg.Logger),
+		Limits:  loop.Limits{Iterations: s.Limits.Iterations, EmptyRetries: s.Limits.EmptyRetries},
+		History: s.Limits.History, ToolTimeout: s.ToolTimeout, Logger: a.cfg.Logger, Clock: a.cfg.Clock, NewID: newID,
+	}
+	if l.index != nil {
+		out.Knowledge = searcher{l.index}
+	}
+	if s.Limits.PromptTokens > 0 {
+		out.Fit = prompt.NewFitter(s.Model.Model).Within(s.Limits.PromptTokens)
+	}
+	return out
+}
+
+// searcher gives the passages of an index as JSON.
+type searcher struct{ index *knowledge.Index }
+
+const passages = 5
+
+func (s searcher) Search(ctx context.Context, query string) ([]json.RawMessage, error) {
+	found, err := s.index.Search(ctx, query, passages)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]json.RawMessage, len(found))
+	for i, p := range found {
+		if out[i], err = json.Marshal(p); err != nil {
+			return nil, fmt.Errorf("passage of %s: %w", p.Source, err)
+		}
+	}
+	return out, nil
+}
+
+// switchTo turns off the named hooks, and says in the log what changed.
+func (v *version) switchTo(off map[string]bool, log *slog.Logger) {
+	v.switching.Lock()
+	defer v.switching.Unlock()
+	if maps.Equal(off, v.off) {
+		return
+	}
+	for name := range off {
+		if !v.off[name] {
+			log.Warn("a hook is switched off", "hook", name)
+		}
+	}
+	for name := range v.off {
+		if !off[name] {
+			log.Warn("a hook is switched on again", "hook", name)
+		}
+	}
+	v.off = off
+	v.turn.Hooks.Switch(off)
+}

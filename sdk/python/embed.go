@@ -2,7 +2,7 @@
 // carries it: a host writes the files to a folder of its own and puts that folder
 // on the interpreter's path.
 //
-//	if err := os.CopyFS(dir, sdk.Files); err != nil { … }
+//	if err := os.CopyFS(dir, sdk.FS); err != nil { … }
 //	cmd := exec.Command(python, "-m", "belay.worker")
 //	cmd.Env = append(os.Environ(), "PYTHONPATH="+dir)
 //
@@ -11,8 +11,8 @@ package sdk
 
 import "embed"
 
-// Files holds the package as the folder belay: its modules and nothing else, no
+// FS holds the package as the folder belay: its modules and nothing else, no
 // tests and no compiled files.
 //
 //go:embed belay/*.py belay/py.typed belay/worker/*.py
-var Files embed.FS
+var FS embed.FS

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestFilesHoldTheWholePackage(t *testing.T) {
+func TestFSHoldsTheWholePackage(t *testing.T) {
 	want := map[string]bool{"belay/py.typed": true}
 	err := filepath.WalkDir("belay", func(path string, d fs.DirEntry, err error) error {
 		if err == nil && filepath.Ext(path) == ".py" {
@@ -18,7 +18,7 @@ func TestFilesHoldTheWholePackage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = fs.WalkDir(Files, ".", func(path string, d fs.DirEntry, err error) error {
+	err = fs.WalkDir(FS, ".", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
@@ -34,7 +34,7 @@ func TestFilesHoldTheWholePackage(t *testing.T) {
 	for path := range want {
 		t.Errorf("%s is not embedded", path)
 	}
-	if err := os.CopyFS(t.TempDir(), Files); err != nil {
+	if err := os.CopyFS(t.TempDir(), FS); err != nil {
 		t.Error(err)
 	}
 }

@@ -301,3 +301,10 @@ func (a *App) Close(ctx context.Context) error {
 
 // newID returns a new id that sorts by time.
 func newID() string { return ulid.MustNew(ulid.Now(), rand.Reader).String() }
+
+// WaitObservers waits until every observer that was handed a payload has ended.
+func (a *App) WaitObservers() {
+	v := a.take()
+	defer v.users.Done()
+	v.turn.Hooks.Wait()
+}

@@ -12,14 +12,13 @@ import ast
 import builtins
 import inspect
 import re
-from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, get_type_hints
+from typing import Any
 
 from belay import hooks, tools
 from belay._files import AgentFiles, SourceFile
+from belay._handler import registered_findings, wrong_payload, wrong_return, wrong_signature
 from belay._names import Function, Import, Names, Project
-from belay._payloads import PAYLOAD_TYPES
 from belay._points import POINTS
 from belay._registry import Hook
 from belay._rules import Finding, finding
@@ -72,7 +71,7 @@ class Report:
         self.findings = []
         for hook in registered:
             seen = self._seen.get((hook.file, hook.line))
-            for wrong in _registered_findings(hook, seen.settled if seen else set()):
+            for wrong in registered_findings(hook, seen.settled if seen else set()):
                 if not self._told(wrong):
                     self.findings.append(wrong)
             if seen is None:
@@ -83,13 +82,18 @@ class Report:
 
     def read(self, source: SourceFile) -> None:
         """Checks one file from its source."""
-        if source.tree is not None:
+        if source.tree is None:
+            return
+        try:
             _FileCheck(self, self._project, source).run(source.tree)
+        except RecursionError:
+            message, hint = "is nested too deeply to be checked", "split what is nested"
+            self.findings.append(finding("syntax-error", source.file, 1, message, hint))
 
-    def add(self, wrong: Finding, last: int) -> None:
-        """Adds a finding about the lines up to last."""
+    def add(self, wrong: Finding, first: int, last: int) -> None:
+        """Adds a finding about the lines from first to last."""
         self.findings.append(wrong)
-        self._spans.append((wrong["file"], wrong["rule"], wrong["line"], last))
+        self._spans.append((wrong["file"], wrong["rule"], first, last))
 
     def saw(self, hook: SeenHook) -> None:
         """Notes a hook that the source shows."""
@@ -182,6 +186,7 @@ def _check_init(report: Report, source: SourceFile) -> None:
                         severity="warning",
                     ),
                     decorator.lineno,
+                    decorator.lineno,
                 )
 
 
@@ -223,7 +228,11 @@ class _FileCheck:
                 )
         dotted = self._project.follow(f"{imported.module}.{imported.name}")
         if wrong := self._unknown(dotted):
-            self._add_at(imported.line, imported.column, imported.line, *wrong)
+            line = imported.line
+            wrong_here = finding(
+                wrong[0], self._source.file, line, *wrong[1:], column=imported.column
+            )
+            self._report.add(wrong_here, line, line)
 
     def _used(self, node: ast.Name | ast.Attribute) -> None:
         if wrong := self._unknown(self._project.resolve(self._names, node)):
@@ -306,6 +315,7 @@ class _FileCheck:
     def _hook(
         self, name: str, point: str, lane: str, node: Any, decorator: ast.expr, certain: bool
     ) -> None:
+        certain = certain and self._source.kind != "lib"  # that one may never be imported
         seen = SeenHook(name, point, lane, self._source.file, decorator.lineno, node.name, certain)
         self._report.saw(seen)
         if self._is_async(node, decorator, "a hook"):
@@ -317,7 +327,27 @@ class _FileCheck:
             if not self._signature(node, point):
                 seen.settled |= {"payload-annotation"}
         self._annotations(seen, node)
+        self._copies(point, node)
         self.signals(name, point, lane, node)
+
+    def _copies(self, point: str, node: Function) -> None:
+        """Finds model_copy(update={…}) with a field that the payload does not have."""
+        fields = {each.name for each in _POINT_OF[point].fields}
+        for inner in ast.walk(node):
+            match inner:
+                case ast.Call(
+                    func=ast.Attribute(value=ast.Name(id=name), attr="model_copy"),
+                    keywords=[ast.keyword(arg="update", value=ast.Dict(keys=keys))],
+                ) if node.args.args and name == node.args.args[0].arg:
+                    for key in keys:
+                        if isinstance(key, ast.Constant) and key.value not in fields:
+                            self._add(
+                                key,
+                                "unknown-field",
+                                f"{_POINT_OF[point].payload} has no field {key.value!r}",
+                                f"its fields: {', '.join(sorted(fields))}",
+                                severity="warning",
+                            )
 
     def _wrapped(self, node: Any, decorator: ast.expr) -> bool:
         """Whether another decorator stands between this one and the function."""
@@ -349,7 +379,7 @@ class _FileCheck:
         others = [*arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
         if len(plain) == 1 and not any(others):
             return True
-        self._add(node, *_wrong_signature(node.name, point))
+        self._add(node, *wrong_signature(node.name, point))
         return False
 
     def _annotations(self, seen: SeenHook, node: Function) -> None:
@@ -361,14 +391,14 @@ class _FileCheck:
             if right is not None:
                 seen.settled.add("payload-annotation")
             if right is False:
-                wrong = _wrong_payload(node.name, parameter.arg, parameter.annotation, wanted)
+                wrong = wrong_payload(node.name, parameter.arg, parameter.annotation, wanted)
                 self._add(parameter, *wrong)
         result = wanted if seen.lane == "modify" else "None"
         right = self._means(node.returns, result)
         if right is not None:
             seen.settled.add("return-annotation")
         if right is False:
-            wrong = _wrong_return(node.name, node.returns, result)
+            wrong = wrong_return(node.name, node.returns, result)
             self._add(node.returns or node, *wrong)
 
     def _means(self, node: ast.expr | None, wanted: str) -> bool | None:
@@ -440,15 +470,21 @@ class _FileCheck:
 
     # --- findings
 
-    def _add(self, node: Any, rule: str, message: str, hint: str) -> None:
-        last = node.end_lineno or node.lineno
-        self._add_at(node.lineno, node.col_offset + 1, last, rule, message, hint)
-
-    def _add_at(
-        self, line: int, column: int, last: int, rule: str, message: str, hint: str
-    ) -> None:
-        file = self._source.file
-        self._report.add(finding(rule, file, line, message, hint, column=column), last)
+    def _add(self, node: Any, rule: str, message: str, hint: str, severity: str = "error") -> None:
+        decorators = [each.lineno for each in getattr(node, "decorator_list", [])]
+        self._report.add(
+            finding(
+                rule,
+                self._source.file,
+                node.lineno,
+                message,
+                hint,
+                column=node.col_offset + 1,
+                severity=severity,
+            ),
+            min([node.lineno, *decorators]),
+            node.end_lineno or node.lineno,
+        )
 
 
 _ANNOTATED = ("typing.Annotated", "typing_extensions.Annotated")
@@ -481,85 +517,3 @@ def _yields(function: Function) -> bool:
         if not isinstance(node, Function | ast.ClassDef | ast.Lambda):
             stack.extend(ast.iter_child_nodes(node))
     return False
-
-
-def _wrong_signature(name: str, point: str) -> tuple[str, str, str]:
-    payload = _POINT_OF[point].payload
-    return (
-        "signature",
-        f"{name} does not take exactly one positional parameter",
-        f"write async def {name}(payload: {payload})",
-    )
-
-
-def _wrong_payload(name: str, parameter: str, given: object, wanted: str) -> tuple[str, str, str]:
-    what = "has no annotation" if given is None else f"is not annotated as {wanted}"
-    return (
-        "payload-annotation",
-        f"parameter {parameter} of {name} {what}",
-        f"write {parameter}: {wanted}",
-    )
-
-
-def _wrong_return(name: str, given: object, wanted: str) -> tuple[str, str, str]:
-    what = "has no return annotation" if given is None else f"is not annotated to return {wanted}"
-    return "return-annotation", f"{name} {what}", f"write -> {wanted}"
-
-
-# --- what was registered -------------------------------------------------------
-
-
-def _registered_findings(hook: Hook, settled: Iterable[str]) -> Iterator[Finding]:
-    """What is wrong with a registered function, but for the rules that the source settled."""
-    settled = set(settled)
-    name = getattr(hook.fn, "__name__", repr(type(hook.fn).__name__))
-    wanted = PAYLOAD_TYPES[hook.point]
-
-    def wrong(rule: str, message: str, hint: str) -> Finding:
-        return finding(rule, hook.file, hook.line, message, hint)
-
-    if "not-async" not in settled and not inspect.iscoroutinefunction(hook.fn):
-        if inspect.isasyncgenfunction(hook.fn):
-            message = f"{name} is an async generator, because it has a yield"
-            yield wrong("not-async", message, "return one value, and do not yield")
-        else:
-            message = f"what is registered as {name} is not an async function"
-            yield wrong("not-async", message, "decorate an async def directly")
-    try:
-        parameters = list(inspect.signature(hook.fn).parameters.values())
-    except (TypeError, ValueError):
-        return
-    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    if len(parameters) != 1 or parameters[0].kind not in positional:
-        if "signature" not in settled:
-            yield wrong(*_wrong_signature(name, hook.point))
-        return
-    given = _annotation(hook.fn, parameters[0].name)
-    if "payload-annotation" not in settled and given is not wanted:
-        yield wrong(*_wrong_payload(name, parameters[0].name, given, wanted.__name__))
-    if "return-annotation" not in settled:
-        given = _annotation(hook.fn, "return")
-        result: object = wanted if hook.lane == "modify" else type(None)
-        if given is not result:
-            text = wanted.__name__ if hook.lane == "modify" else "None"
-            yield wrong(*_wrong_return(name, given, text))
-
-
-def _annotation(fn: Callable[..., Any], name: str) -> object:
-    """What an annotation means; None when it is missing, the text when it means nothing."""
-    inner = inspect.unwrap(fn)
-    annotations = getattr(inner, "__annotations__", {})
-    if name not in annotations:
-        return None
-    try:
-        meaning: object = get_type_hints(inner)[name]
-    except Exception:  # one of the others may be the one that means nothing
-        meaning = annotations[name]
-        if isinstance(meaning, str):
-            try:
-                meaning = eval(meaning, getattr(inner, "__globals__", {}))
-            except Exception:
-                return annotations[name]
-        if meaning is None:
-            return type(None)
-    return getattr(meaning, "__value__", meaning)  # of a "type X = …" statement

@@ -7,6 +7,7 @@ reported as findings; it never makes the loader raise.
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 import sys
@@ -98,9 +99,8 @@ def load_agent(
         tools, tool_findings = _tools(collector)
     announcer.stop()
     hooks = [h for h in collector.hooks if not _is_init(h.file)]
-    findings += tool_findings
     findings += _foreign(report)
-    findings += report.check_registered(hooks, collector.findings)
+    findings += report.check_registered(hooks, [*collector.findings, *tool_findings])
     return Loaded(_entries(hooks), tools, _sorted(findings))
 
 
@@ -260,6 +260,8 @@ def _tool_findings(tool: _registry.Tool, places: dict[str, str]) -> list[Finding
     def report(rule: str, message: str, hint: str) -> None:
         findings.append(finding(rule, tool.file, tool.line, message, hint))
 
+    if not inspect.iscoroutinefunction(tool.fn):
+        report("not-async", f"the tool {tool.name} is not an async function", "write async def")
     if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", tool.name):
         report(
             "tool-name",

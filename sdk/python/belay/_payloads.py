@@ -18,10 +18,14 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from pydantic_core import PydanticSerializationError, from_json, to_json, to_jsonable_python
+import pydantic_core
+from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from belay import hooks
 from belay._points import POINTS, Field, Point
+
+# Before pydantic 2.5 there is no from_json, and to_json writes NaN as null in silence.
+_FAST = hasattr(pydantic_core, "from_json")
 
 P = TypeVar("P", bound=hooks.Payload)
 
@@ -95,10 +99,11 @@ def changed_fields(
 
 def decode(raw: bytes) -> Any:
     """Reads JSON; ValueError when it is none."""
-    try:
-        return from_json(raw, allow_inf_nan=False)
-    except ValueError:
-        pass  # lone surrogates and deep nesting: the json module reads those
+    if _FAST:
+        try:
+            return pydantic_core.from_json(raw, allow_inf_nan=False)
+        except ValueError:
+            pass  # lone surrogates and deep nesting: the json module reads those
     try:
         return json.loads(raw)
     except RecursionError as error:
@@ -107,8 +112,10 @@ def decode(raw: bytes) -> Any:
 
 def encode(value: Any) -> bytes:
     """Writes JSON; ValueError or TypeError when the value has no JSON form."""
+    if not _FAST:
+        return _encode_slowly(value)
     try:
-        raw = to_json(value)
+        raw = pydantic_core.to_json(value)
     except (PydanticSerializationError, ValueError, RecursionError):
         return _encode_slowly(value)  # lone surrogates, deep nesting, or no JSON at all
     # to_json writes NaN and Infinity, which are no JSON; the words may stand in a text too.
@@ -197,13 +204,15 @@ def _tool_calls(value: Any) -> str:
         return wrong
     seen = set()
     for index, call in enumerate(value):
-        if not isinstance(call.get("tool_name"), str):
+        if not isinstance(call.get("tool_name"), str) or not call["tool_name"]:
             return f"has no 'tool_name' at {index}"
         if not isinstance(call.get("tool_args"), dict):
             return f"has 'tool_args' that are no dict at {index}"
         call_id = call.get("id")
         if call_id is not None and not isinstance(call_id, str):
             return f"has an 'id' that is no string at {index}"
+        if not isinstance(call.get("type"), str | None):
+            return f"has a 'type' that is no string at {index}"
         if call_id and call_id in seen:
             return f"has the same 'id' twice, at {index}"
         seen.add(call_id)

@@ -22,6 +22,7 @@ RULES: dict[str, str] = {
     "signature": "A hook does not take exactly one positional parameter.",
     "payload-annotation": "The parameter's annotation is missing or not the point's payload type.",
     "return-annotation": "The return annotation is missing or not what the lane returns.",
+    "unknown-field": "model_copy is given a field that the payload does not have.",
     "signal-not-allowed": "A signal is raised where the point does not allow it.",
     "signal-returned": "A signal is returned; it acts only when it is raised.",
     "tool-name": "A tool's name is not one that model providers accept.",

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Annotated, Any
 
-from pydantic import ConfigDict, Field, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 CONTEXT = "context"
+_CONFIG = ConfigDict(extra="forbid", protected_namespaces=())
 
 
 class NoSchema(Exception):
@@ -38,19 +39,20 @@ def read_signature(fn: Callable[..., Any]) -> Signature:
         raise NoSchema(f"its annotations cannot be resolved ({_brief(error)})") from error
     described = docstring_args(fn.__doc__ or "")
     fields: dict[str, Any] = {}
-    names: dict[str, str] = {}  # pydantic reserves names such as "copy", so fields are p0, p1, …
+    names: dict[str, str] = {}  # the model's field -> the parameter
     for name, parameter in signature.parameters.items():
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
             raise NoSchema(f"parameter {name!r} cannot be given by name")
         if name == CONTEXT:
             continue
-        key = f"p{len(fields)}"
+        reserved = name.startswith("_") or hasattr(BaseModel, name)  # such as "copy"
+        key = f"p{len(fields)}" if reserved else name
         names[key] = name
-        fields[key] = _field(parameter, hints.get(name, Any), described.get(name))
+        fields[key] = _field(parameter, hints.get(name, Any), described.get(name), reserved)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a default without JSON form is left out, no more
-            model = create_model("Arguments", __config__=ConfigDict(extra="forbid"), **fields)
+            model = create_model("Arguments", __config__=_CONFIG, **fields)
             schema = model.model_json_schema()
     except BaseException as error:  # annotations are code; they may do anything
         raise NoSchema(f"its annotations have no JSON schema ({_brief(error)})") from error
@@ -60,6 +62,8 @@ def read_signature(fn: Callable[..., Any]) -> Signature:
 
     def coerce(arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Arguments as the tool takes them; ValueError that tells the model what to mend."""
+        if not isinstance(arguments, Mapping):
+            raise ValueError("the arguments are no object")
         try:
             given = model.model_validate(dict(arguments))
         except ValidationError as error:
@@ -106,15 +110,19 @@ def _hints(fn: Callable[..., Any]) -> dict[str, Any]:
     return typing.get_type_hints(holder, globalns=namespace, include_extras=True)
 
 
-def _field(parameter: inspect.Parameter, annotation: Any, description: str | None) -> Any:
+def _field(
+    parameter: inspect.Parameter, annotation: Any, description: str | None, reserved: bool
+) -> Any:
     """A field for create_model. What the author's own Field says stands above the docstring."""
     own = getattr(annotation, "__metadata__", ())
     kind = annotation.__origin__ if own else annotation
-    metadata = [*own, Field(alias=parameter.name)]
+    metadata = list(own)
     if description:
         metadata.insert(0, Field(description=description))
-    default = ... if parameter.default is parameter.empty else parameter.default
-    return Annotated[(kind, *metadata)], default
+    if reserved:
+        metadata.append(Field(alias=parameter.name))
+    default = Field() if parameter.default is parameter.empty else parameter.default
+    return Annotated[(kind, *metadata)] if metadata else kind, default
 
 
 def _without_titles(node: Any) -> Any:
@@ -136,7 +144,7 @@ def _without_titles(node: Any) -> Any:
 
 def _for_model(error: ValidationError, names: list[str]) -> str:
     lines = []
-    for item in error.errors(include_url=False, include_context=False, include_input=False):
+    for item in error.errors(include_url=False):
         place = ".".join(str(part) for part in item["loc"])
         if item["type"] == "missing":
             lines.append(f"parameter {place!r} is missing")

@@ -103,33 +103,28 @@ func (e *Engine) Run(ctx context.Context, c *Chain, p Payload, who Asker) Result
 
 // decide runs the modify lane.
 func (e *Engine) decide(ctx context.Context, c *Chain, p Payload, who Asker) Result {
-	s := Begin(c, p)
-	runs := make([]Run, 0, len(c.modify))
-	for s.Next() == NeedHook {
-		told := len(runs)
-		h := c.modify[s.At]
-		switch {
+	d := &drive{State: Begin(c, p), runs: make([]Run, 0, len(c.modify))}
+	for d.next() == NeedHook {
+		told := len(d.runs)
+		switch h := d.hook(); {
 		case ctx.Err() != nil:
-			a := gaveUp(ctx)
-			s = s.end(Result{Kind: Reject, Reason: a.Failure.Reason(), Failure: a.Failure})
+			d.end(Reject, nil).failed(gaveUp(ctx))
 		case h.Func != nil:
-			s, runs = runFuncs(ctx, s, runs)
+			d.runFuncs(ctx)
 		default:
-			var run Run
-			s, run = s.Fold(e.Ask(ctx, h, s.Payload, who))
-			runs = append(runs, run)
+			a := e.Ask(ctx, h, d.Payload, who)
+			d.keep(&a)
 		}
-		for i := told; i < len(runs); i++ {
-			runs[i] = e.Record(runs[i], who)
+		for i := told; i < len(d.runs); i++ {
+			e.tell(&d.runs[i], who)
 		}
 	}
-	end := s.End
-	if s.Next() == NeedPerson {
-		open := s.Open()
-		end = Result{Kind: Hold, Payload: s.Payload, Changed: s.Changed, Reason: reasons(open), Hook: c.named(open[len(open)-1].Hook)}
+	if d.next() == NeedPerson {
+		open := d.Open()
+		d.End = Result{Kind: Hold, Payload: d.Payload, Changed: d.Changed, Reason: reasons(open), Hook: c.named(open[len(open)-1].Hook)}
 	}
-	end.Runs = runs
-	return end
+	d.End.Runs = d.runs
+	return d.End
 }
 
 // Ask puts one payload to one hook and waits for its answer, which comes within
@@ -168,11 +163,15 @@ func (e *Engine) Watch(ctx context.Context, observers []*Hook, p Payload, who As
 // Record tells the recorder of a run, and returns it with the asker's names. Run
 // and Watch do so themselves; it is for those who drive the fold.
 func (e *Engine) Record(r Run, who Asker) Run {
+	e.tell(&r, who)
+	return r
+}
+
+func (e *Engine) tell(r *Run, who Asker) {
 	r.Key, r.Turn = who.Key, who.Turn
 	if e.recorder != nil {
-		e.recorder.Record(r)
+		e.recorder.Record(*r)
 	}
-	return r
 }
 
 // Wait waits until every observer that was handed a payload has answered, failed

@@ -72,11 +72,15 @@ type Decision struct {
 
 // Begin starts a chain over a payload. A nil chain has ended at once.
 func Begin(c *Chain, p Payload) State {
-	return State{chain: c, Payload: p}.settle()
+	s := State{chain: c, Payload: p}
+	s.settle()
+	return s
 }
 
 // Next says what the chain waits for.
-func (s State) Next() Need {
+func (s State) Next() Need { return s.next() }
+
+func (s *State) next() Need {
 	switch {
 	case s.Over:
 		return NeedNothing
@@ -97,7 +101,7 @@ func (s State) Open() []Held {
 	return open
 }
 
-func (s State) waiting() bool {
+func (s *State) waiting() bool {
 	for i := range s.Holds {
 		if !s.Holds[i].Decided {
 			return true
@@ -106,43 +110,52 @@ func (s State) waiting() bool {
 	return false
 }
 
+// The lower-case methods change the state in place: Fold and Decide work on a
+// copy of their own. Slices are shared with older states, so they are replaced,
+// never written to.
+
 // settle ends the chain when nothing is left to ask. A payload that changed
 // after a person's yes is put to the person once more, with every reason.
-func (s State) settle() State {
-	if s.Over || s.waiting() || s.At < s.chain.Modify() {
-		return s
+func (s *State) settle() {
+	switch {
+	case s.Over || s.waiting() || s.At < s.chain.Modify():
+	case s.stale():
+		s.mark(false)
+	default:
+		s.end(Continue, nil)
 	}
-	if len(s.Holds) > 0 && s.Covered != s.Payload.Digest() {
-		return s.reopen()
-	}
-	return s.end(Result{Kind: Continue})
 }
 
-// reopen asks for every hold again: a yes to an older payload counts no more.
-func (s State) reopen() State {
+// stale says that a person's yes was to another payload.
+func (s *State) stale() bool { return len(s.Holds) > 0 && s.Covered != s.Payload.Digest() }
+
+// mark sets every hold to decided, or to be asked again.
+func (s *State) mark(decided bool) {
 	holds := make([]Held, len(s.Holds))
 	for i, h := range s.Holds {
-		h.Decided = false
+		h.Decided = decided
 		holds[i] = h
 	}
 	s.Holds = holds
-	return s
 }
 
-func (s State) end(r Result) State {
-	r.Payload, r.Changed = s.Payload, s.Changed
-	s.Over, s.End = true, r
-	return s
+// end ends the chain and returns the result, for what else there is to say.
+func (s *State) end(k Kind, by *Hook) *Result {
+	s.Over = true
+	end := &s.End
+	end.Kind, end.Payload, end.Changed, end.Hook = k, s.Payload, s.Changed, by
+	return end
 }
+
+func (r *Result) failed(f *Failure) { r.Reason, r.Failure = f.Reason(), f }
 
 // hold asks a person. Earlier holds whose yes was for another payload are asked
 // again with it.
-func (s State) hold(h Held) State {
-	if len(s.Holds) > 0 && s.Covered != s.Payload.Digest() {
-		s = s.reopen()
+func (s *State) hold(h Held) {
+	if s.stale() {
+		s.mark(false)
 	}
 	s.Holds = append(s.Holds[:len(s.Holds):len(s.Holds)], h)
-	return s
 }
 
 // Digest returns the SHA-256, in hex, of what a person is asked: the payload and
@@ -168,24 +181,23 @@ func (s State) Decide(d Decision) (State, error) {
 		return s, fmt.Errorf("the decision is about %.12q, what waits is %.12q; show the person what waits now", d.Digest, want)
 	}
 	if !d.Yes || d.Expired {
-		return s.refuse(d), nil
+		s.refuse(d)
+		return s, nil
 	}
-	holds := make([]Held, len(s.Holds))
-	for i, h := range s.Holds {
-		h.Decided = true
-		holds[i] = h
-	}
-	s.Holds, s.Covered = holds, s.Payload.Digest()
-	return s.settle(), nil
+	s.mark(true)
+	s.Covered = s.Payload.Digest()
+	s.settle()
+	return s, nil
 }
 
-func (s State) refuse(d Decision) State {
+func (s *State) refuse(d Decision) {
 	open := s.Open()
 	reason := reasons(open)
 	if d.Expired {
 		reason = strings.TrimPrefix(reason+"; nobody decided in time", "; ")
 	}
-	return s.end(Result{Kind: Reject, Reason: reason, Refused: !d.Expired, Hook: s.chain.named(open[len(open)-1].Hook)})
+	end := s.end(Reject, s.chain.named(open[len(open)-1].Hook))
+	end.Reason, end.Refused = reason, !d.Expired
 }
 
 func reasons(holds []Held) string {
@@ -201,43 +213,52 @@ func reasons(holds []Held) string {
 // Fold gives the state after the answer of hook [State.At], and the line of the
 // trace that says what became of it. It panics when no hook is to be asked.
 func (s State) Fold(a Answer) (State, Run) {
-	if s.Next() != NeedHook {
+	var run Run
+	s.fold(&a, &run)
+	return s, run
+}
+
+// fold may write to the answer's verdict.
+func (s *State) fold(a *Answer, run *Run) {
+	if s.next() != NeedHook {
 		panic("hook: Fold of a chain that asks no hook")
 	}
+	a.clean()
 	h := s.chain.modify[s.At]
-	run := newRun(h, a)
+	run.tell(h, a)
 	s.At++
-	if a.Failure != nil && a.Failure.Kind == Cancelled {
-		return s.end(Result{Kind: Reject, Reason: a.Failure.Reason(), Failure: a.Failure, Hook: h}), run
+	if f := a.Failure; f != nil && f.Kind == Cancelled {
+		s.end(Reject, h).failed(f)
+		return
 	}
-	j := judge(h, a)
-	run.Dropped, run.Failure = j.dropped, j.failure
-	if j.failure != nil {
-		run.Said, run.Policy = failed, h.OnFailure
-		return s.fail(h, j), run
+	note, failure := judge(h, a, run)
+	if failure != nil {
+		run.Said, run.Failure, run.Policy = failed, failure, h.OnFailure
+		s.fail(h, failure, note)
+		return
 	}
-	switch v := j.verdict; v.Kind {
+	switch v := &a.Verdict; v.Kind {
 	case Continue, Hold:
-		next, changed := s.Payload.apply(v.Changes, &run)
-		s.Payload, s.Changed = next, s.Changed || changed
+		s.apply(v.Changes, run)
 		if v.Kind == Hold {
-			s = s.hold(Held{Hook: h.Name, Reason: v.Reason, Note: j.note})
+			s.hold(Held{Hook: h.Name, Reason: v.Reason, Note: note})
 		}
+		s.settle()
 	case Retry:
-		s = s.end(Result{Kind: Retry, Feedback: v.Feedback, Hook: h})
+		s.end(Retry, h).Feedback = v.Feedback
 	default:
-		s = s.end(Result{Kind: Reject, Reason: v.Reason, Hook: h})
+		s.end(Reject, h).Reason = v.Reason
 	}
-	return s.settle(), run
 }
 
 // fail applies the hook's policy to its failure.
-func (s State) fail(h *Hook, j judgement) State {
+func (s *State) fail(h *Hook, f *Failure, note string) {
 	switch h.OnFailure {
 	case Open:
-		return s.settle()
+		s.settle()
 	case HoldPolicy:
-		return s.hold(Held{Hook: h.Name, Reason: j.failure.Reason(), Note: j.note})
+		s.hold(Held{Hook: h.Name, Reason: f.Reason(), Note: note})
+	default:
+		s.end(Reject, h).failed(f)
 	}
-	return s.end(Result{Kind: Reject, Reason: j.failure.Reason(), Failure: j.failure, Hook: h})
 }

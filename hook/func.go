@@ -25,50 +25,54 @@ func (f Func) Start(ctx context.Context, q Question, done func(Answer)) {
 	ctx, cancel := context.WithCancel(ctx)
 	began := time.Now()
 	var answered atomic.Bool
-	finish := func(a Answer) {
+	finish := func(a *Answer) {
 		if answered.CompareAndSwap(false, true) {
 			a.Took = time.Since(began)
 			cancel()
-			done(a)
+			done(*a)
 		}
 	}
-	timer := time.AfterFunc(q.Hook.Limit, func() { finish(outOfTime(q.Hook)) })
-	stop := context.AfterFunc(ctx, func() { finish(gaveUp(ctx)) })
+	timer := time.AfterFunc(q.Hook.Limit, func() { finish(&Answer{Failure: outOfTime(q.Hook)}) })
+	stop := context.AfterFunc(ctx, func() { finish(&Answer{Failure: gaveUp(ctx)}) })
 	go func() {
-		a := endedEarly
+		a := Answer{Failure: endedEarly}
 		defer func() { // also when the hook ends its goroutine
 			timer.Stop()
 			stop()
-			finish(a)
+			finish(&a)
 		}()
-		a = f.call(ctx, q.Payload)
+		f.call(ctx, q.Payload, &a)
 	}()
 }
 
-var endedEarly = Failed(Crash, "it ended its goroutine")
+var endedEarly = failure(Crash, "it ended its goroutine")
 
-func outOfTime(h *Hook) Answer { return Failed(Timeout, "no answer within %v", h.Limit) }
+func outOfTime(h *Hook) *Failure { return failure(Timeout, "no answer within %v", h.Limit) }
 
-func gaveUp(ctx context.Context) Answer {
-	return Failed(Cancelled, "the caller gave up: %v", context.Cause(ctx))
+func gaveUp(ctx context.Context) *Failure {
+	return failure(Cancelled, "the caller gave up: %v", context.Cause(ctx))
 }
 
-// call runs the function; a panic is a crash.
-func (f Func) call(ctx context.Context, p Payload) (a Answer) {
+// call runs the function; a panic is a crash. It leaves a alone when the hook
+// ends its goroutine.
+func (f Func) call(ctx context.Context, p Payload, a *Answer) {
 	defer func() {
 		if r := recover(); r != nil {
-			a = Failed(Crash, "panic: %v", r)
+			a.Failure = failure(Crash, "panic: %v", r)
 			a.Failure.File, a.Failure.Line, a.Failure.Traceback = traceback()
 		}
 	}()
 	v, err := f(ctx, p)
 	switch {
+	case err == nil && !v.Kind.known():
+		a.Failure = failure(WrongReturn, "%s is no verdict", v.Kind)
 	case err == nil:
-		return Answer{Verdict: v}
+		a.Verdict, a.Failure = v, nil
 	case ctx.Err() != nil:
-		return gaveUp(ctx)
+		a.Failure = gaveUp(ctx)
+	default:
+		a.Failure = failure(Crash, "%v", err)
 	}
-	return Failed(Crash, "%v", err)
 }
 
 // traceback gives the stack of a panic without values: where it began, and one

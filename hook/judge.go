@@ -5,64 +5,51 @@ import (
 	"fmt"
 )
 
-// judgement is what an answer comes to: a verdict that the hook may give, or a
-// failure.
-type judgement struct {
-	verdict Verdict
-	failure *Failure
-	dropped string // what did not count, for the trace
-	note    string // what was turned into a hold, for the person
-}
-
-// judge is the wall between hooks and the engine.
-func judge(h *Hook, a Answer) judgement {
+// judge is the wall between hooks and the engine. It leaves in a.Verdict what the
+// hook may say, or returns the failure that its answer comes to. The note says
+// what was turned into a hold, for the person.
+func judge(h *Hook, a *Answer, run *Run) (note string, f *Failure) {
 	if h.escalateOnly() {
-		return judgeEscalateOnly(h, a)
+		note = escalate(a)
+		run.Dropped = note
+		return note, a.Failure
 	}
 	if a.Failure != nil {
-		return judgement{failure: a.Failure}
+		return "", a.Failure
 	}
-	v := a.Verdict
-	switch {
+	switch v := &a.Verdict; {
 	case !v.Kind.known():
-		return wrong(fmt.Sprintf("%s is no verdict", v.Kind))
+		return "", failure(WrongReturn, "%s is no verdict", v.Kind)
 	case !h.Verdicts.Has(v.Kind):
-		dropped := fmt.Sprintf("%s is not allowed at %s", v.Kind, h.Point.Name)
-		if h.Point.Dialect == Turn {
-			return judgement{verdict: Go(), dropped: dropped}
+		run.Dropped = v.Kind.String() + " is not allowed at " + h.Point.Name
+		if h.Point.Dialect != Turn {
+			return "", failure(WrongReturn, "%s", run.Dropped)
 		}
-		j := wrong(dropped)
-		j.dropped = dropped
-		return j
-	case v.Kind != Continue && v.Kind != Hold:
-		return judgement{verdict: v} // its changes count for nothing
+		*v = Go()
+	case v.Kind == Continue || v.Kind == Hold: // changes of the others count for nothing
+		if err := h.Point.check(v.Changes); err != nil {
+			return "", failure(WrongReturn, "%v", err)
+		}
 	}
-	if err := h.Point.check(v.Changes); err != nil {
-		return wrong(err.Error())
-	}
-	return judgement{verdict: v}
+	return "", nil
 }
 
-// judgeEscalateOnly counts everything but a plain "go on" as a hold without
-// changes: such a hook refuses nothing and changes nothing.
-func judgeEscalateOnly(h *Hook, a Answer) judgement {
-	v, turned := a.Verdict, ""
+// escalate counts every answer of a hook that may only go on or hold as one of
+// the two: it refuses nothing and changes nothing.
+func escalate(a *Answer) (note string) {
+	v := &a.Verdict
 	switch {
 	case a.Failure != nil:
-		turned = string(a.Failure.Kind)
+		note = string(a.Failure.Kind)
 	case len(v.Changes) > 0:
-		turned = fmt.Sprintf("%s with a change", v.Kind)
+		note = v.Kind.String() + " with a change"
 	case v.Kind == Continue || v.Kind == Hold:
-		return judgement{verdict: v}
+		return ""
 	default:
-		turned = v.Kind.String()
+		note = v.Kind.String()
 	}
-	note := turned + " was turned into a hold: the hook may only go on or hold"
-	return judgement{verdict: HoldFor(v.Reason), failure: a.Failure, dropped: note, note: note}
-}
-
-func wrong(message string) judgement {
-	return judgement{failure: &Failure{Kind: WrongReturn, Message: message}}
+	*v = HoldFor(v.Reason)
+	return note + " was turned into a hold: the hook may only go on or hold"
 }
 
 // check says whether changes fit the point. What is read-only is not looked at:
@@ -81,29 +68,31 @@ func (p *Point) check(changes []Change) error {
 	return nil
 }
 
-// apply returns the payload with the changes that count: read-only fields stay
-// as they came, and so does a value that only came back in another spelling.
-func (p Payload) apply(changes []Change, run *Run) (Payload, bool) {
+// apply makes the changes that count: read-only fields stay as they came, and so
+// does a value that only came back in another spelling.
+func (s *State) apply(changes []Change, run *Run) {
 	if len(changes) == 0 {
-		return p, false
+		return
 	}
-	values := make([]json.RawMessage, len(p.values))
-	copy(values, p.values)
-	changed := false
+	point, before := s.Payload.point, s.Payload.values
+	values := make([]json.RawMessage, len(before))
+	copy(values, before)
 	for _, c := range changes {
-		f := &p.point.Fields[c.Field]
+		f := &point.Fields[c.Field]
 		if f.ReadOnly {
 			run.PutBack = append(run.PutBack, f.Name)
 			continue
 		}
-		if sameJSON(values[c.Field], c.Value) {
+		values[c.Field] = c.Value
+	}
+	for i, v := range values {
+		if sameJSON(before[i], v) {
+			values[i] = before[i]
 			continue
 		}
-		run.Changed = append(run.Changed, FieldChange{Field: f.Name, before: values[c.Field], after: c.Value})
-		values[c.Field], changed = c.Value, true
+		run.Changed = append(run.Changed, FieldChange{Field: point.Fields[i].Name, before: before[i], after: v})
 	}
-	if !changed {
-		return p, false
+	if len(run.Changed) > 0 {
+		s.Payload, s.Changed = Payload{point: point, values: values}, true
 	}
-	return Payload{point: p.point, values: values}, true
 }

@@ -7,51 +7,48 @@ import (
 )
 
 // segment is a stretch of Go hooks that run on one goroutine of their own. One
-// timer guards them all: when it fires, the owner looks whether the hook that
-// runs has run too long. A goroutine and a context for each hook would cost more
-// than the hooks.
+// timer guards them all: when it fires, it looks whether the hook that runs has
+// run too long. A goroutine and a context for each hook would cost more than the
+// hooks.
 type segment struct {
-	ended chan struct{} // closed when the goroutine has ended
+	over chan struct{} // closed when closed is set
 
 	mu      sync.Mutex
-	state   State
-	runs    []Run
+	closed  bool // the goroutine may touch nothing any more
+	drive   *drive
 	began   time.Time // when the hook that runs began
-	running bool      // a hook runs, not the fold
-	left    bool      // the owner gave up on the goroutine, which may write no more
+	running bool
+	timer   *time.Timer
+}
+
+// drive is a modify lane under way.
+type drive struct {
+	State
+	runs []Run
 }
 
 // runFuncs asks Go hooks until one is not, or the chain waits for something
 // else.
-func runFuncs(ctx context.Context, s State, runs []Run) (State, []Run) {
-	g := &segment{state: s, runs: runs, ended: make(chan struct{})}
+func (d *drive) runFuncs(ctx context.Context) {
+	g := &segment{drive: d, over: make(chan struct{})}
 	within, cancel := context.WithCancel(ctx)
 	defer cancel()
-	look := shortestLimit(s.chain.modify[s.At:])
-	timer := time.NewTimer(look)
-	defer timer.Stop()
+	look := shortestLimit(d.chain.modify[d.At:])
+	g.mu.Lock()
+	g.timer = time.AfterFunc(look, func() { g.look(look) })
+	g.mu.Unlock()
+	defer g.timer.Stop()
 	go g.work(within)
-	for {
-		select {
-		case <-g.ended:
-			if g.running {
-				g.leave(endedEarly)
-			}
-			return g.state, g.runs
-		case <-ctx.Done():
-			g.leave(gaveUp(ctx))
-			return g.state, g.runs
-		case <-timer.C:
-			again, over := g.overdue(look)
-			if over {
-				return g.state, g.runs
-			}
-			timer.Reset(again)
-		}
+	select {
+	case <-g.over:
+	case <-ctx.Done():
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.leave(gaveUp(ctx))
 	}
 }
 
-// shortestLimit is how often the owner must look to meet every limit: a hook that
+// shortestLimit is how often the timer must look to meet every limit: a hook that
 // begins after a look has at least that long.
 func shortestLimit(hooks []*Hook) time.Duration {
 	limit := hooks[0].Limit
@@ -64,82 +61,75 @@ func shortestLimit(hooks []*Hook) time.Duration {
 	return limit
 }
 
-// work asks hook after hook.
+// work asks hook after hook. It holds the lock but for the hooks' own time.
 func (g *segment) work(ctx context.Context) {
-	defer close(g.ended)
-	s := g.state
-	for s.Next() == NeedHook && ctx.Err() == nil {
-		h := s.chain.modify[s.At]
-		if h.Func == nil || !g.begin() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	defer g.leave(endedEarly) // that it did counts only when a hook still runs
+	for !g.closed && ctx.Err() == nil && g.drive.next() == NeedHook {
+		h := g.drive.hook()
+		if h.Func == nil {
 			return
 		}
-		a := h.Func.call(ctx, s.Payload)
-		if !g.end(&a) {
-			return
+		a := Answer{}
+		if g.ask(ctx, h, &a); !g.closed {
+			g.keep(&a)
 		}
-		next, run := s.Fold(a)
-		if !g.keep(next, run) {
-			return
-		}
-		s = next
 	}
 }
 
-// begin, end and keep return false when the owner is gone.
-
-func (g *segment) begin() bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
+// ask runs one hook without the lock, which it takes again also when the hook
+// ends the goroutine.
+func (g *segment) ask(ctx context.Context, h *Hook, a *Answer) {
+	p := g.drive.Payload
 	g.began, g.running = time.Now(), true
-	return !g.left
+	g.mu.Unlock()
+	defer g.mu.Lock()
+	h.Func.call(ctx, p, a)
 }
 
-func (g *segment) end(a *Answer) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	a.Took, g.running = time.Since(g.began), false
-	return !g.left
+// keep folds an answer.
+func (g *segment) keep(a *Answer) {
+	g.running, a.Took = false, time.Since(g.began)
+	g.drive.keep(a)
 }
 
-func (g *segment) keep(s State, r Run) bool {
+// keep folds the answer of the hook that was asked.
+func (d *drive) keep(a *Answer) {
+	d.runs = append(d.runs, Run{})
+	d.fold(a, &d.runs[len(d.runs)-1])
+}
+
+// hook returns the hook that is asked next.
+func (d *drive) hook() *Hook { return d.chain.modify[d.At] }
+
+// look leaves a hook whose time is up, or looks again later.
+func (g *segment) look(every time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.left {
-		return false
+	switch {
+	case g.closed:
+	case !g.running: // its goroutine has yet to begin, or is about to end
+		g.timer.Reset(every)
+	default:
+		h := g.drive.hook()
+		if left := h.Limit - time.Since(g.began); left > 0 {
+			g.timer.Reset(min(left, every))
+			return
+		}
+		g.leave(outOfTime(h))
 	}
-	g.state, g.runs = s, append(g.runs, r)
-	return true
 }
 
-// overdue leaves a hook whose time is up; else it says when to look again.
-func (g *segment) overdue(look time.Duration) (again time.Duration, over bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if !g.running {
-		return look, false
+// leave ends the segment, and with it the hook that runs. Its goroutine may go
+// on, but what it does counts for nothing.
+func (g *segment) leave(f *Failure) {
+	if g.closed {
+		return
 	}
-	h := g.state.chain.modify[g.state.At]
-	if left := h.Limit - time.Since(g.began); left > 0 {
-		return min(left, look), false
-	}
-	g.fail(outOfTime(h))
-	return 0, true
-}
-
-// leave gives up on the goroutine, and with it on the hook that runs.
-func (g *segment) leave(a Answer) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.left = true
 	if g.running {
-		g.fail(a)
+		g.keep(&Answer{Failure: f})
 	}
-}
-
-// fail counts the hook that runs as failed.
-func (g *segment) fail(a Answer) {
-	g.left = true
-	a.Took = time.Since(g.began)
-	s, run := g.state.Fold(a)
-	g.state, g.runs = s, append(g.runs, run)
+	g.closed = true
+	close(g.over)
 }

@@ -18,16 +18,10 @@ func (f *Field) fits(raw json.RawMessage) error {
 	return nil
 }
 
-var (
-	errNotJSON    = errors.New("not JSON")
-	errEmptyValue = errors.New("no value")
-)
+var errNotJSON = errors.New("the value is not JSON")
 
 func (s Shape) fits(raw json.RawMessage) error {
 	raw = bytes.Trim(raw, space)
-	if len(raw) == 0 {
-		return errEmptyValue
-	}
 	if !json.Valid(raw) || !utf8.Valid(raw) {
 		return errNotJSON
 	}

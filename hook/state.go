@@ -72,9 +72,11 @@ func Resume(c *Chain, data []byte) (State, error) {
 	}
 	s := State{chain: c, At: d.At, Payload: p, Changed: d.Changed, Holds: d.Holds, Covered: d.Covered}
 	if e := d.End; e != nil {
-		return s.end(Result{Kind: e.Kind, Reason: e.Reason, Feedback: e.Feedback, Failure: e.Failure, Refused: e.Refused, Hook: c.named(e.Hook)}), nil
+		end := s.end(e.Kind, c.named(e.Hook))
+		end.Reason, end.Feedback, end.Failure, end.Refused = e.Reason, e.Feedback, e.Failure, e.Refused
 	}
-	return s.settle(), nil
+	s.settle()
+	return s, nil
 }
 
 // UnmarshalJSON refuses: a state without its chain is no use. See [Resume].

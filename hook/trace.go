@@ -65,8 +65,10 @@ func shortDigest(raw json.RawMessage) string {
 	return h.sum()[:16]
 }
 
-func newRun(h *Hook, a Answer) Run {
-	r := Run{Hook: h, Name: h.Name, Point: h.Point.Name, Lane: h.Lane, Notes: a.Notes, File: h.File, Line: h.Line, Waited: a.Waited, Took: a.Took}
+// tell fills in what the hook is and what it answered.
+func (r *Run) tell(h *Hook, a *Answer) {
+	r.Hook, r.Name, r.Point, r.Lane = h, h.Name, h.Point.Name, h.Lane
+	r.Notes, r.File, r.Line, r.Waited, r.Took = a.Notes, h.File, h.Line, a.Waited, a.Took
 	if a.Line > 0 {
 		r.File, r.Line = a.File, a.Line
 	}
@@ -75,16 +77,16 @@ func newRun(h *Hook, a Answer) Run {
 		if f.Line > 0 {
 			r.File, r.Line = f.File, f.Line
 		}
-		return r
+		return
 	}
 	r.Said, r.Reason, r.Feedback = a.Verdict.Kind.String(), a.Verdict.Reason, a.Verdict.Feedback
-	return r
 }
 
 // Watched gives the line of the trace for an observer's answer. Whatever it said
 // is dropped.
 func Watched(h *Hook, a Answer) Run {
-	r := newRun(h, a)
+	var r Run
+	r.tell(h, &a)
 	if a.Failure != nil {
 		return r
 	}

@@ -3,7 +3,9 @@ package hook
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // Kind is what a verdict says. The zero Kind is Reject, so that an answer nobody
@@ -76,7 +78,17 @@ type Change struct {
 	// Field is the field's place in [Point.Fields].
 	Field int `json:"field"`
 	// Value is the new value as JSON.
-	Value json.RawMessage `json:"value"`
+	Value json.RawMessage `json:"value,omitempty"`
+}
+
+// MarshalJSON leaves out a value that is not JSON. Read again, the change is
+// refused for the same reason, so a recorded answer comes to what it came to.
+func (c Change) MarshalJSON() ([]byte, error) {
+	type plain Change
+	if !json.Valid(c.Value) {
+		c.Value = nil
+	}
+	return json.Marshal(plain(c))
 }
 
 // Verdict is what a hook said. The zero Verdict rejects.
@@ -171,7 +183,23 @@ type Answer struct {
 	Notes []string `json:"notes,omitempty"`
 }
 
+// clean makes the texts valid UTF-8, as they are when the answer was written as
+// JSON and read again.
+func (a *Answer) clean() {
+	v := &a.Verdict
+	v.Reason, v.Feedback = strings.ToValidUTF8(v.Reason, "\uFFFD"), strings.ToValidUTF8(v.Feedback, "\uFFFD")
+	if f := a.Failure; f != nil && !(utf8.ValidString(f.Message) && utf8.ValidString(f.Traceback)) {
+		valid := *f
+		valid.Message, valid.Traceback = strings.ToValidUTF8(f.Message, "\uFFFD"), strings.ToValidUTF8(f.Traceback, "\uFFFD")
+		a.Failure = &valid
+	}
+}
+
 // Failed returns the answer of a hook that gave no verdict.
 func Failed(kind FailureKind, format string, args ...any) Answer {
-	return Answer{Failure: &Failure{Kind: kind, Message: fmt.Sprintf(format, args...)}}
+	return Answer{Failure: failure(kind, format, args...)}
+}
+
+func failure(kind FailureKind, format string, args ...any) *Failure {
+	return &Failure{Kind: kind, Message: fmt.Sprintf(format, args...)}
 }

@@ -46,7 +46,7 @@ const (
 	// the letter x. Incoming message, modify.
 	Huge Behaviour = "huge"
 
-	// TooHuge is Huge with 64 MiB. A host may refuse it as a wrong return.
+	// TooHuge is Huge with 24 MiB. A host may refuse it as a wrong return.
 	TooHuge Behaviour = "too_huge"
 
 	// Nap waits 30 ms, giving way to other hooks, and then does as Sign does.

@@ -57,11 +57,11 @@ func (m Maker) goesOn(t *testing.T) {
 			t.Fatalf("got %d bytes, %s", len(got), describe(res))
 		}
 	})
-	t.Run("an answer of 64 MiB comes whole or not at all", func(t *testing.T) {
+	t.Run("an answer of 24 MiB comes whole or not at all", func(t *testing.T) {
 		r := m.rig(t, modify(TooHuge, hook.IncomingMessage).within(30*time.Second))
 		res := r.ask(incoming("hi"))
 		if res.Kind == hook.Continue {
-			if got := len(res.Payload.Text("text")); got != 64<<20 {
+			if got := len(res.Payload.Text("text")); got != 24<<20 {
 				t.Fatalf("got %d bytes", got)
 			}
 		} else {

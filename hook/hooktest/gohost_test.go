@@ -100,7 +100,7 @@ func behave(s hooktest.Spec, book *notebook, end <-chan struct{}) hook.Func {
 		}
 	case hooktest.TooHuge:
 		return func(_ context.Context, p hook.Payload) (hook.Verdict, error) {
-			return set(p, strings.Repeat("x", 64<<20)), nil
+			return set(p, strings.Repeat("x", 24<<20)), nil
 		}
 	case hooktest.Note:
 		return func(_ context.Context, p hook.Payload) (hook.Verdict, error) {

@@ -1,0 +1,3 @@
+package sqlstore
+
+func child(role string) int { return 2 }

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic.fields import FieldInfo
 
 CONTEXT = "context"
 _CONFIG = ConfigDict(extra="forbid", protected_namespaces=())
@@ -119,9 +120,12 @@ def _field(
     metadata = list(own)
     if description:
         metadata.insert(0, Field(description=description))
-    if reserved:
-        metadata.append(Field(alias=parameter.name))
-    default = Field() if parameter.default is parameter.empty else parameter.default
+    default = parameter.default
+    if not isinstance(default, FieldInfo):
+        options: dict[str, Any] = {} if default is parameter.empty else {"default": default}
+        if reserved:
+            options["alias"] = parameter.name
+        default = Field(**options)
     return Annotated[(kind, *metadata)] if metadata else kind, default
 
 

@@ -11,9 +11,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/oklog/ulid/v2"
@@ -47,8 +49,8 @@ type Config struct {
 	// that the agent names.
 	Model  string
 	Logger *slog.Logger
-	// Telemetry counts, logs and traces; nil makes one that only counts.
-	Telemetry *telemetry.Telemetry
+	// Version is the program's, for traces.
+	Version string
 
 	// The rest is for tests and for programs that build on this package.
 
@@ -83,13 +85,6 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Clock == nil {
 		c.Clock = time.Now
 	}
-	if c.Telemetry == nil {
-		t, err := telemetry.New(telemetry.Config{Logger: c.Logger})
-		if err != nil {
-			return c, err
-		}
-		c.Telemetry = t
-	}
 	return c, nil
 }
 
@@ -111,6 +106,7 @@ type App struct {
 	cfg    Config
 	store  *sqlstore.Store
 	desk   turn.Desk
+	seen   atomic.Pointer[telemetry.Telemetry] // set before the first turn
 	stats  *stats
 	traces sync.WaitGroup
 	stop   context.CancelFunc
@@ -208,6 +204,9 @@ func (a *App) take() *version {
 	return a.current
 }
 
+// Metrics serves the metrics in Prometheus's form.
+func (a *App) Metrics() http.Handler { return a.seen.Load().Handler() }
+
 // AgentID returns the agent's id.
 func (a *App) AgentID() string {
 	a.mu.Lock()
@@ -296,7 +295,7 @@ func (a *App) Close(ctx context.Context) error {
 	v.close(context.WithoutCancel(ctx))
 	a.traces.Wait()
 	a.stats.flush()
-	return a.store.Close()
+	return errors.Join(a.store.Close(), a.seen.Load().Shutdown(context.WithoutCancel(ctx)))
 }
 
 // newID returns a new id that sorts by time.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"sort"
 	"strings"
 	"time"
@@ -45,12 +46,12 @@ func ListHooks(ctx context.Context, cfg Config) ([]HookRow, error) {
 	if err != nil {
 		return nil, err
 	}
-	l, err := read(ctx, cfg)
+	l, err := read(ctx, cfg, nil)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = l.close(context.WithoutCancel(ctx)) }() // nothing was done that could be lost
-	if l.spec == nil || l.host == nil || l.failed() {
+	if l.host == nil || l.failed() {
 		return nil, &FindingsError{l.findings}
 	}
 	stats, off, err := hookState(ctx, cfg, l.spec.ID)
@@ -124,10 +125,10 @@ func SwitchHook(ctx context.Context, cfg Config, s Switch) (sqlstore.HookSwitch,
 	if err != nil {
 		return sqlstore.HookSwitch{}, err
 	}
-	spec, _ := agent.Read(cfg.Dir)
-	if spec == nil {
+	if _, err := os.Stat(filepath.Join(cfg.Dir, agent.AgentFile)); err != nil {
 		return sqlstore.HookSwitch{}, fmt.Errorf("%s is no agent's folder; name it with --dir", cfg.Dir)
 	}
+	spec, _ := agent.Read(cfg.Dir)
 	name, err := fullName(ctx, cfg, s.Hook)
 	if err != nil {
 		return sqlstore.HookSwitch{}, err
@@ -164,7 +165,7 @@ func attachOrMake(ctx context.Context, cfg Config) (*sqlstore.Store, error) {
 // fullName finds the hook that a person means. The hook may be the very one that
 // keeps the agent from loading in order, so findings do not matter here.
 func fullName(ctx context.Context, cfg Config, said string) (string, error) {
-	l, err := read(ctx, cfg)
+	l, err := read(ctx, cfg, nil)
 	if err != nil {
 		return "", err
 	}

@@ -3,7 +3,6 @@ package app
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/belay-run/belay/internal/agent"
@@ -26,8 +25,8 @@ func openModel(cfg Config, spec *agent.Agent) (chat.Model, error) {
 			return nil, err
 		}
 	}
-	if m.Provider == "scripted" {
-		script, found := scripted.Load(filepath.Join(cfg.Dir, filepath.FromSlash(m.Script)))
+	if m.Provider == agent.Scripted {
+		script, found := scripted.Parse(m.ScriptFile, m.Script)
 		for _, f := range found {
 			if f.Severity == finding.Error {
 				return nil, &FindingsError{found}
@@ -36,16 +35,16 @@ func openModel(cfg Config, spec *agent.Agent) (chat.Model, error) {
 		return script, nil
 	}
 	key := ""
-	variable := m.APIKeyEnv
+	variable := m.KeyVariable
 	if p, ok := model.ProviderNamed(m.Provider); ok && variable == "" {
 		variable = p.KeyVariable
 	}
 	if variable != "" {
 		if key = os.Getenv(variable); key == "" {
-			return nil, fmt.Errorf("the key of model %s/%s is missing: set the environment variable %s, or set BELAY_MODEL to another model", m.Provider, m.Model, variable)
+			return nil, fmt.Errorf("the key of model %s/%s is missing: set the environment variable %s, or set BELAY_MODEL to another model", m.Provider, m.Name, variable)
 		}
 	}
-	return model.New(model.Config{Provider: m.Provider, Model: m.Model, BaseURL: m.BaseURL, APIKey: key, Extra: m.Extra, Timeout: m.Timeout, Logger: cfg.Logger})
+	return model.New(model.Config{Provider: m.Provider, Model: m.Name, BaseURL: m.BaseURL, APIKey: key, Extra: m.Settings(), Timeout: m.Timeout, Logger: cfg.Logger})
 }
 
 // named reads provider/model or provider/model@base-url.
@@ -55,7 +54,7 @@ func named(s string) (agent.Model, error) {
 	if !ok || provider == "" || name == "" {
 		return agent.Model{}, fmt.Errorf("model %q is not understood: write provider/model, such as openai/gpt-4o, or provider/model@http://127.0.0.1:8000/v1", s)
 	}
-	return agent.Model{Provider: provider, Model: name, BaseURL: base}, nil
+	return agent.Model{Provider: provider, Name: name, BaseURL: base}, nil
 }
 
 func isScripted(m chat.Model) bool { return m.Name() == "scripted" }

@@ -11,6 +11,7 @@ import (
 	"github.com/belay-run/belay/internal/loop"
 	"github.com/belay-run/belay/internal/pyhost"
 	"github.com/belay-run/belay/internal/sqlstore"
+	"github.com/belay-run/belay/internal/telemetry"
 	"github.com/belay-run/belay/internal/turn"
 )
 
@@ -23,7 +24,7 @@ type recorder struct {
 
 // Record implements [hook.Recorder].
 func (r *recorder) Record(run hook.Run) {
-	r.app.cfg.Telemetry.Record(run)
+	r.app.seen.Load().Record(run)
 	r.app.stats.add(r.agent, run)
 	if run.Lane == hook.Observe && run.Turn != "" {
 		r.app.observed(run)
@@ -44,7 +45,7 @@ func (a *App) keepTrace(ctx context.Context, r turn.Report) {
 	if r.Turn == "" {
 		return
 	}
-	a.cfg.Telemetry.Report(ctx, r)
+	a.seen.Load().Turn(ctx, r)
 	a.appendTrace(r.Sender, r.Turn, r.Began, TurnTrace{Status: r.Status, Why: r.Why, Began: r.Began, Took: r.Took, Lines: r.Lines})
 }
 
@@ -140,8 +141,9 @@ func (a *App) applySwitches(ctx context.Context, v *version) {
 	v.switchTo(off, a.cfg.Logger)
 }
 
-func (c Config) workerEvent(e pyhost.Event) {
-	if e.Kind == pyhost.WorkerReplaced || e.Kind == pyhost.StateLost || e.Kind == pyhost.WorkerFailed {
-		c.Telemetry.Worker(string(e.Kind))
+// workerEvent counts what happens to workers.
+func (a *App) workerEvent(e pyhost.Event) {
+	if t := a.seen.Load(); t != nil && e.Kind == pyhost.WorkerReplaced {
+		t.WorkerReplaced(causeOf(e))
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 
@@ -17,8 +19,8 @@ import (
 	"github.com/belay-run/belay/internal/loop"
 	"github.com/belay-run/belay/internal/prompt"
 	"github.com/belay-run/belay/internal/pyhost"
+	"github.com/belay-run/belay/internal/telemetry"
 	"github.com/belay-run/belay/internal/turn"
-	"github.com/belay-run/belay/internal/wording"
 	sdk "github.com/belay-run/belay/sdk/python"
 )
 
@@ -30,19 +32,19 @@ type loaded struct {
 	findings []finding.Finding
 }
 
-// read reads and checks a folder: everything that can be found in one go. The
-// host may be nil when there is no folder.
-func read(ctx context.Context, cfg Config) (*loaded, error) {
+// read reads and checks a folder: everything that can be found in one go. Without
+// a folder there is no host. events hears what happens to workers.
+func read(ctx context.Context, cfg Config, events func(pyhost.Event)) (*loaded, error) {
 	l := &loaded{}
 	l.spec, l.findings = agent.Read(cfg.Dir)
-	if l.spec == nil {
-		return l, nil
+	if info, err := os.Stat(cfg.Dir); err != nil || !info.IsDir() {
+		return l, nil // the findings say so
 	}
 	var found []finding.Finding
-	l.index, found = knowledge.Open(cfg.Dir, l.spec.References.Files, l.spec.Language)
+	l.index, found = knowledge.Open(cfg.Dir, l.spec.KnowledgeFiles, l.spec.Language)
 	l.findings = append(l.findings, found...)
 	host, err := pyhost.Load(ctx, pyhost.Config{Dir: cfg.Dir, Python: cfg.Python, Workers: l.spec.Limits.HookWorkers, SDK: sdk.FS,
-		Logger: cfg.Logger, OnEvent: func(e pyhost.Event) { cfg.workerEvent(e) }})
+		Logger: cfg.Logger, OnEvent: events})
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +73,7 @@ func (l *loaded) tools() []finding.Finding {
 	add := func(t pyhost.ToolInfo, rule, message, hint string) {
 		out = append(out, finding.Finding{File: t.File, Line: t.Line, Rule: rule, Severity: finding.Error, Message: message, Hint: hint})
 	}
-	book := wording.New(l.spec.Language, l.spec.Responses)
+	book := l.spec.Responses
 	seen := map[string]pyhost.ToolInfo{}
 	for _, t := range l.host.Tools() {
 		if slices.Contains(turn.Reserved, t.Name) {
@@ -95,14 +97,14 @@ func Check(ctx context.Context, cfg Config) (findings []finding.Finding, hooks [
 	if cfg, err = cfg.withDefaults(); err != nil {
 		return nil, nil, err
 	}
-	l, err := read(ctx, cfg)
+	l, err := read(ctx, cfg, nil)
 	if err != nil {
 		return nil, nil, err
 	}
 	if l.host != nil {
 		hooks = l.host.Hooks()
 	}
-	if l.spec != nil && !l.failed() {
+	if l.host != nil && !l.failed() {
 		if _, err := openModel(cfg, l.spec); err != nil {
 			l.findings = append(l.findings, modelFinding(err))
 		}
@@ -133,7 +135,7 @@ func (v *version) close(ctx context.Context) {
 
 // load loads the folder into a version that can serve.
 func (a *App) load(ctx context.Context) (_ *version, err error) {
-	l, err := read(ctx, a.cfg)
+	l, err := read(ctx, a.cfg, a.workerEvent)
 	if err != nil {
 		return nil, err
 	}
@@ -153,6 +155,9 @@ func (a *App) load(ctx context.Context) (_ *version, err error) {
 	if a.cfg.WrapModel != nil {
 		model = a.cfg.WrapModel(model)
 	}
+	if err := a.see(ctx, model, l.host.Tools()); err != nil {
+		return nil, err
+	}
 	engine, err := hook.NewEngine(&recorder{app: a, agent: l.spec.ID}, append(l.host.Hooks(), a.cfg.Hooks...)...)
 	if err != nil {
 		return nil, err
@@ -165,9 +170,9 @@ func (a *App) newAgent(l *loaded, model chat.Model, engine *hook.Engine) *turn.A
 	s := l.spec
 	out := &turn.Agent{
 		ID: s.ID,
-		Profile: turn.Profile{Name: s.Name, Persona: s.Persona, Rules: s.Rules, TextRules: s.Prompts.TextRules,
-			Instructions: s.References.Instructions, Language: s.Language, Searches: s.References.Wanted},
-		Hooks: engine, Model: model, Tools: newTools(l.host), Words: wording.New(s.Language, s.Responses).WithLog(a.cfg.Logger),
+		Profile: turn.Profile{Name: s.Name, Persona: s.Persona, Rules: s.Rules, TextRules: s.TextRules,
+			Instructions: s.Instructions, Language: s.Language, Searches: searches(s)},
+		Hooks: engine, Model: model, Tools: newTools(l.host), Words: s.Responses.WithLog(a.cfg.Logger),
 		Limits:  loop.Limits{Iterations: s.Limits.Iterations, EmptyRetries: s.Limits.EmptyRetries},
 		History: s.Limits.History, ToolTimeout: s.ToolTimeout, Logger: a.cfg.Logger, Clock: a.cfg.Clock, NewID: newID,
 	}
@@ -175,9 +180,31 @@ func (a *App) newAgent(l *loaded, model chat.Model, engine *hook.Engine) *turn.A
 		out.Knowledge = searcher{l.index}
 	}
 	if s.Limits.PromptTokens > 0 {
-		out.Fit = prompt.NewFitter(s.Model.Model).Within(s.Limits.PromptTokens)
+		out.Fit = prompt.NewFitter(s.Model.Name).Within(s.Limits.PromptTokens)
 	}
 	return out
+}
+
+// searches says whether the agent has, or should have, something to search.
+func searches(s *agent.Agent) bool {
+	info, err := os.Stat(filepath.Join(s.Dir, "references"))
+	return s.Instructions != "" || len(s.KnowledgeFiles) > 0 || err == nil && info.IsDir()
+}
+
+// see makes the telemetry when the first version is loaded, and tells it the
+// tools of later ones.
+func (a *App) see(ctx context.Context, model chat.Model, tools []pyhost.ToolInfo) error {
+	names := []string{loop.SearchKnowledge}
+	for _, t := range tools {
+		names = append(names, t.Name)
+	}
+	if t := a.seen.Load(); t != nil {
+		t.KnowTools(names)
+		return nil
+	}
+	t, err := telemetry.New(ctx, telemetry.Options{Logger: a.cfg.Logger, Version: a.cfg.Version, Model: model.Name(), Tools: names})
+	a.seen.Store(t)
+	return err
 }
 
 // searcher gives the passages of an index as JSON.

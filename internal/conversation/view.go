@@ -1,6 +1,7 @@
 package conversation
 
 import (
+	"bytes"
 	"encoding/json"
 
 	"github.com/belay-run/belay/internal/rawjson"
@@ -124,3 +125,8 @@ func SystemMessage(text string) json.RawMessage {
 func UserMessage(text string) json.RawMessage {
 	return rawjson.Must(message{Role: "user", Content: &text})
 }
+
+// FromUser says whether a message that View made is the user's.
+func FromUser(m json.RawMessage) bool { return bytes.HasPrefix(m, fromUser) }
+
+var fromUser = []byte(`{"role":"user"`)

@@ -75,7 +75,7 @@ func (t *turn) askModel(ctx context.Context, c step.Call) (any, error) {
 	if in.Live {
 		delta = t.stream(ctx)
 	}
-	response, err := t.agent.Model.Complete(ctx, in.Request, delta)
+	response, err := t.agent.Model.Complete(chat.WithConversation(ctx, t.sender), in.Request, delta)
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}

@@ -56,9 +56,20 @@ func (t *turn) Prompt(a loop.Ask) (loop.Prompt, error) {
 	}
 	p := loop.Prompt{Messages: messages, Tools: t.offered()}
 	if t.agent.Fit != nil {
-		p.Messages, p.Cut = t.agent.Fit(messages, p.Tools, func(i int) bool { return i == 0 || i >= kept })
+		asked := lastUser(messages[:kept])
+		p.Messages, p.Cut = t.agent.Fit(messages, p.Tools, func(i int) bool { return i == 0 || i == asked || i >= kept })
 	}
 	return p, nil
+}
+
+// lastUser returns the place of the user's last message in a view, or -1.
+func lastUser(view []json.RawMessage) int {
+	for i := len(view) - 1; i > 0; i-- {
+		if conversation.FromUser(view[i]) {
+			return i
+		}
+	}
+	return -1
 }
 
 func (t *turn) system(a loop.Ask) string {

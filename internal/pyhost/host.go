@@ -95,7 +95,7 @@ func Load(ctx context.Context, cfg Config) (*Host, error) {
 		return nil, err
 	}
 	h.mu.Lock()
-	h.places[0].take(first)
+	h.places[0].take(first) // nothing waits yet, so nothing is to be told
 	h.vacant = slices.Clone(h.places[1:])
 	h.mu.Unlock()
 	h.all.Go(h.supervise)

@@ -82,22 +82,22 @@ func (o *outbox) send(fill func([]byte) []byte) {
 
 // run writes the backlog until close.
 func (o *outbox) run() {
-	var spare []byte
+	var spare []byte // what pending is not; the two are swapped
 	for range o.wake {
 		for {
 			o.mu.Lock()
 			batch := o.pending
 			o.pending, o.busy = spare[:0], len(batch) > 0
 			o.mu.Unlock()
+			if spare = batch; cap(spare) > pipeSize {
+				spare = nil
+			}
 			if len(batch) == 0 {
 				break
 			}
 			if _, err := o.f.Write(batch); err != nil {
 				o.failed(err)
 				return
-			}
-			if spare = batch; cap(spare) > pipeSize {
-				spare = nil
 			}
 		}
 		o.drained()

@@ -284,19 +284,20 @@ func (p *place) notes(c *call) []string {
 	return []string{"module state was lost: the Python worker was replaced because " + p.lost}
 }
 
-// take gives the place a worker and asks it what waits.
-func (p *place) take(w *worker) {
+// take gives the place a worker and asks it what waits. It returns why the worker
+// before was lost, nothing when this is the first, and what is to be told.
+func (p *place) take(w *worker) (lost string, es []ending) {
 	now := time.Now()
 	p.mu.Lock()
 	p.worker = w
 	p.watch.asked = time.Time{}
 	w.place.Store(p)
-	es := p.sendWaiting(now)
+	defer p.mu.Unlock()
+	es = p.sendWaiting(now)
 	if len(p.waiting) > 0 {
 		p.lookIn(waitPatience)
 	}
-	p.mu.Unlock()
-	tellAll(es)
+	return p.lost, es
 }
 
 // lose takes the dead worker away. What had begun has failed; what had not waits
@@ -321,7 +322,9 @@ func (p *place) lose(w *worker, why string) {
 	}
 	w.live = nil
 	p.unsent = len(p.waiting)
-	if !p.closed {
+	if p.closed {
+		es = append(es, p.failWaiting(now, -1)...)
+	} else {
 		p.lost, p.noted = why, map[string]bool{}
 		p.log.Warn("the Python worker was lost, and the state that modules kept in it", "pid", w.proc.pid(), "why", why,
 			"failed_calls", len(es), "asked_again", p.unsent)
@@ -334,15 +337,20 @@ func (p *place) lose(w *worker, why string) {
 	tellAll(es)
 }
 
-// failWaiting fails the calls that have waited for a worker for as long as age.
+// failWaiting fails the calls that have waited for a worker for as long as age;
+// a negative age means all of them.
 func (p *place) failWaiting(now time.Time, age time.Duration) (es []ending) {
+	why := "no Python worker could be started in time; the log says why"
+	if p.closed {
+		why = "the Python host was closed"
+	}
 	n := 0
 	for n < len(p.waiting) && now.Sub(latest(p.waiting[n].asked, p.vacant)) >= age {
-		es = append(es, p.failed(p.waiting[n], now, hook.Unavailable, NotRun, "no Python worker could be started in time; the log says why"))
+		es = append(es, p.failed(p.waiting[n], now, hook.Unavailable, NotRun, why))
 		n++
 	}
+	p.unsent = min(p.unsent, len(p.waiting)-n)
 	p.waiting = slices.Delete(p.waiting, 0, n)
-	p.unsent = len(p.waiting)
 	return es
 }
 
@@ -358,6 +366,10 @@ func latest(a, b time.Time) time.Time {
 func (p *place) drain(ctx context.Context) {
 	p.mu.Lock()
 	p.closed = true
+	var es []ending
+	if p.worker == nil {
+		es = p.failWaiting(time.Now(), -1) // nobody starts another worker now
+	}
 	idle := make(chan struct{})
 	if p.open == 0 {
 		close(idle)
@@ -365,6 +377,7 @@ func (p *place) drain(ctx context.Context) {
 		p.idle = idle
 	}
 	p.mu.Unlock()
+	tellAll(es)
 	select {
 	case <-idle:
 	case <-ctx.Done():
@@ -372,7 +385,7 @@ func (p *place) drain(ctx context.Context) {
 
 	now := time.Now()
 	p.mu.Lock()
-	es := p.failWaiting(now, -1)
+	es = p.failWaiting(now, -1)
 	if w := p.worker; w != nil {
 		for _, c := range w.live {
 			if !c.over {

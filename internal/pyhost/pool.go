@@ -85,34 +85,47 @@ func (h *Host) startAnother(ctx context.Context) {
 		}
 		return
 	}
+	es, late := h.place(w)
+	tellAll(es)
+	if late {
+		h.quit(ctx, w)
+	}
+}
+
+// place puts a worker that is ready where it is needed most; late says that the
+// host is closed and the worker not needed at all.
+func (h *Host) place(w *worker) (es []ending, late bool) {
 	took := time.Since(w.start)
 	h.mu.Lock()
-	if h.closed {
-		h.mu.Unlock()
-		h.quit(ctx, w)
-		return
-	}
 	defer h.mu.Unlock()
+	if h.closed {
+		return nil, true
+	}
 	if w.dead {
 		h.quick++
-		return
+		return nil, false
 	}
 	h.log.Info("a Python worker is ready", "pid", w.proc.pid(), "took", took)
 	h.event(Event{Kind: WorkerStarted, Place: -1, PID: w.proc.pid()})
 	w.ready = time.Now()
 	if len(h.vacant) == 0 {
 		h.spare = w
-		return
+		return nil, false
 	}
-	h.settle(h.vacant[0], w)
+	p := h.vacant[0]
 	h.vacant = h.vacant[1:]
+	return h.settle(p, w), false
 }
 
-// settle gives a place a worker. The caller holds h.mu.
-func (h *Host) settle(p *place, w *worker) {
-	p.take(w)
+// settle gives a place a worker. The caller holds h.mu, and tells what is returned
+// once it does not.
+func (h *Host) settle(p *place, w *worker) []ending {
+	why, es := p.take(w)
 	h.log.Info("a Python worker serves", "worker", p.index, "pid", w.proc.pid())
-	h.event(Event{Kind: WorkerReplaced, Place: p.index, PID: w.proc.pid()})
+	if why != "" {
+		h.event(Event{Kind: WorkerReplaced, Place: p.index, PID: w.proc.pid(), Why: why})
+	}
+	return es
 }
 
 // lost is called once for each worker that is dead and has been read to its end.
@@ -144,17 +157,18 @@ func (h *Host) lost(w *worker) {
 
 // refill gives the place the spare, if there is one.
 func (h *Host) refill(p *place) {
+	var es []ending
 	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.closed {
-		return
-	}
-	if w := h.spare; w != nil {
+	switch w := h.spare; {
+	case h.closed:
+	case w != nil:
 		h.spare = nil
-		h.settle(p, w)
-		return
+		es = h.settle(p, w)
+	default:
+		h.vacant = append(h.vacant, p)
 	}
-	h.vacant = append(h.vacant, p)
+	h.mu.Unlock()
+	tellAll(es)
 }
 
 // quit ends a worker in order, or at once when ctx ends or it takes too long.

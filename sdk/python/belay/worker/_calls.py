@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import struct
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
@@ -42,9 +41,8 @@ class Step(Coroutine[Any, Any, None]):
         try:
             return self._send(value)
         finally:
+            _guard.leave_if_child()
             self._page[0] = 0
-            if _guard.forked:
-                os._exit(0)  # a child that the hook forked must not go on here
 
     def throw(self, *exc: Any) -> Any:
         """Takes one step that begins with an exception."""
@@ -52,9 +50,8 @@ class Step(Coroutine[Any, Any, None]):
         try:
             return self._coroutine.throw(*exc)
         finally:
+            _guard.leave_if_child()
             self._page[0] = 0
-            if _guard.forked:
-                os._exit(0)
 
     def close(self) -> None:
         """Ends the coroutine."""

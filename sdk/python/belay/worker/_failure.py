@@ -17,7 +17,7 @@ class Describer:
 
     def __init__(self, root: str) -> None:
         """Takes the agent's folder."""
-        self._prefix = os.path.join(root, "")
+        self._prefix = os.path.join(os.path.realpath(root), "")
 
     def where(self, tb: TracebackType | None, file: str, line: int) -> tuple[str, int, str]:
         """File and line of the agent's innermost frame, and all frames as text.
@@ -44,6 +44,9 @@ class Describer:
     ) -> dict[str, Any]:
         """The report of a failure or a signal."""
         file, line, frames = self.where(exc.__traceback__, file, line)
+        if not frames and (cause := exc.__cause__ or exc.__context__):
+            # Python put another exception in its place, as for a StopIteration.
+            file, line, frames = self.where(cause.__traceback__, file, line)
         return {
             "text": cut(text_of(exc) if text is None else text),
             "kind": kind,

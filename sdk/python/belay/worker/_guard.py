@@ -13,8 +13,13 @@ import threading
 
 IN, OUT, LIFELINE, PAGE = 3, 4, 5, 6
 
-forked = False
-"""Set in a child that a hook forked: it must not take part in the worker's work."""
+_pid = os.getpid()
+
+
+def leave_if_child() -> None:
+    """Ends a child that a hook forked, once it comes back into the worker's own code."""
+    if os.getpid() != _pid:
+        os._exit(0)
 
 
 def keep_private() -> None:
@@ -25,8 +30,6 @@ def keep_private() -> None:
 
 
 def _leave() -> None:
-    global forked
-    forked = True
     for fd in (IN, OUT, LIFELINE):
         with contextlib.suppress(OSError):
             os.close(fd)

@@ -66,8 +66,7 @@ class Wire:
 
     def send(self, data: bytes) -> None:
         """Writes a whole frame, or keeps what the pipe does not take for later."""
-        if _guard.forked:
-            os._exit(0)  # a hook's child came back from the hook
+        _guard.leave_if_child()
         if self._unsent:
             self._unsent += data
             return
@@ -98,8 +97,7 @@ class Wire:
             self._loop.remove_writer(_guard.OUT)
 
     def _readable(self) -> None:
-        if _guard.forked:
-            os._exit(0)
+        _guard.leave_if_child()
         if self._large is not None:
             self._more()
             return

@@ -1,0 +1,282 @@
+package pyhost
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/belay-run/belay/hook"
+)
+
+// guard makes a modify hook of outgoing text with that body.
+func guard(name, decorator, body string) string {
+	return fmt.Sprintf("\n@modify_outgoing_text(%s)\nasync def %s(message: OutgoingTextPayload) -> OutgoingTextPayload:\n    %s\n    return message\n",
+		decorator, name, strings.ReplaceAll(strings.TrimSpace(body), "\n", "\n    "))
+}
+
+func TestRaise(t *testing.T) {
+	for _, c := range []struct{ raise, want string }{
+		{"raise ValueError('secret words')", "ValueError: secret words"},
+		{"raise SystemExit(3)", "SystemExit: 3"},
+		{"raise KeyboardInterrupt()", "KeyboardInterrupt"},
+		{"raise asyncio.CancelledError()", "CancelledError"},
+		{"raise GeneratorExit()", "GeneratorExit"},
+		{"raise ExceptionGroup('two', [ValueError('a'), HookRejection('b')])", "ExceptionGroup: two (2 sub-exceptions)"},
+		{"raise StopIteration()", "RuntimeError: coroutine raised StopIteration"},
+		{"return deep(0)", "RecursionError: maximum recursion depth exceeded"},
+		{"raise Rude()", "Rude: (its text cannot be made)"},
+		{"await asyncio.gather(down(), down())", "KeyError: 'down'"},
+	} {
+		t.Run(c.raise, func(t *testing.T) {
+			r := newRig(t, shout+`
+import asyncio
+
+class Rude(Exception):
+    def __str__(self):
+        raise SystemExit(1)
+
+def deep(n):
+    return deep(n + 1) + 1
+
+async def down():
+    raise KeyError("down")
+`+guard("bad", "", c.raise))
+			pid := r.pid()
+			f := r.failed(r.ask("bad"), hook.Crash)
+			if !strings.HasPrefix(f.Message, c.want) {
+				t.Errorf("message is %q", f.Message)
+			}
+			if f.File != "hooks.py" || f.Line < 10 || !strings.Contains(f.Traceback, " in bad") || strings.Contains(f.Traceback, "secret") || len(f.Traceback) > 8000 {
+				t.Errorf("failure is %+v", f)
+			}
+			if got := r.text(r.ask("shout", "text", "hallo")); got != `"hallo!"` || r.pid() != pid {
+				t.Errorf("text is %s, worker %d, was %d", got, r.pid(), pid)
+			}
+		})
+	}
+}
+
+func TestWrongReturn(t *testing.T) {
+	for _, c := range []struct{ body, want string }{
+		{"return None", "returned NoneType instead of a OutgoingTextPayload"},
+		{"return [HookRejection][0]('no')", "returned HookRejection"},
+		{"return message.model_copy(update={'text': 5})", "field 'text'"},
+		{"return message.model_copy(update={'text': 'x' * (100 << 20)})", "more than 16777216"},
+	} {
+		t.Run(c.body, func(t *testing.T) {
+			r := newRig(t, shout+guard("bad", "timeout_ms=20000", c.body))
+			f := r.failed(r.ask("bad"), hook.WrongReturn)
+			if !strings.Contains(f.Message, c.want) || f.File != "hooks.py" || f.Line == 0 {
+				t.Errorf("failure is %+v", f)
+			}
+			if got := r.text(r.ask("shout", "text", "hallo")); got != `"hallo!"` {
+				t.Errorf("text is %s", got)
+			}
+		})
+	}
+}
+
+// What ends or breaks a worker fails the call that did it, and only that.
+func TestLostWorker(t *testing.T) {
+	for _, c := range []struct{ name, body, why string }{
+		{"T62 os._exit", "os._exit(3)", "exit status 3"},
+		{"T62 a segmentation fault", "ctypes.string_at(1)", "segmentation fault"},
+		{"T62 killed", "os.kill(os.getpid(), signal.SIGKILL)", "signal: killed"},
+		{"T62 out of memory", "resource.setrlimit(resource.RLIMIT_AS, (1 << 28, 1 << 28))\nhold = [bytearray(1 << 24) for _ in range(1000)]", ""},
+		{"T62 abort", "os.abort()", "signal: aborted"},
+		{"recursion in C", "sys.setrecursionlimit(10**9)\ndeep()", "segmentation fault"},
+		{"junk in the pipe", "os.write(4, b'hello, is anybody there')\nawait asyncio.sleep(5)", "something else was written to its pipe"},
+		{"a frame too long", "os.write(4, b'\\x7f\\xff\\xff\\xffA\\0\\0\\0\\1')\nawait asyncio.sleep(5)", "something else was written to its pipe"},
+		{"a call that was never made", "os.write(4, b'\\0\\0\\0\\5B\\0\\1\\0\\0')\nawait asyncio.sleep(5)", "something else was written to its pipe"},
+		{"its pipe closed", "os.close(4)", "it ended with exit status 71"},
+		{"all descriptors closed", "os.closerange(3, 256)\nawait asyncio.sleep(5)", ""},
+		{"sys.exit in the end", "import threading\nthreading.Thread(target=os._exit, args=(4,)).start()\nawait asyncio.sleep(5)", "exit status 4"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := newRig(t, shout+`
+import asyncio, ctypes, os, resource, signal, sys
+
+class Deep:
+    def __repr__(self):
+        return repr(self)
+
+def deep():
+    return repr(Deep())
+`+guard("bad", "timeout_ms=4000", c.body))
+			r.spareReady()
+			bad := r.start(t.Context(), "bad", "a")
+			a := bad.wait()
+			if c.name == "T62 out of memory" && a.Failure != nil && strings.HasPrefix(a.Failure.Message, "MemoryError") {
+				return // the interpreter got away with an exception
+			}
+			f := r.failed(a, hook.Crash)
+			if !strings.Contains(f.Message, c.why) || f.File != "hooks.py" {
+				t.Errorf("failure is %+v", f)
+			}
+			if got := r.text(r.ask("shout", "text", "hallo")); got != `"hallo!"` {
+				t.Errorf("text is %s", got)
+			}
+			if e := r.events.waitFor(t, StateLost); e.Lost != 1 || e.Why == "" {
+				t.Errorf("event is %+v", e)
+			}
+			r.events.waitFor(t, WorkerReplaced)
+		})
+	}
+}
+
+func TestInputClosed(t *testing.T) {
+	r := newRig(t, shout+"\nimport os\n"+guard("bad", "", "os.close(3)"))
+	r.spareReady()
+	r.ask("bad") // its own answer still gets through
+	if got := r.text(r.ask("shout", "text", "hallo")); got != `"hallo!"` {
+		t.Errorf("text is %s", got)
+	}
+	r.events.waitFor(t, WorkerReplaced)
+}
+
+func TestBlocked(t *testing.T) {
+	for _, c := range []struct{ name, body string }{
+		{"T61 a sleep", "time.sleep(60)"},
+		{"T61 a busy loop", "while True: pass"},
+		{"T61 C code that keeps the interpreter", "ctypes.PyDLL(None).sleep(60)"},
+		{"T61 a regular expression", "re.match(r'(a+)+$', 'a' * 60 + 'b')"},
+		{"T61 in a later step", "await asyncio.sleep(0.01)\ntime.sleep(60)"},
+		{"T61 in a task of the hook", "await asyncio.gather(late())"},
+		{"T61 in a payload's serialiser", "message.text = Slow()\nreturn message.model_copy(update={'text': Slow()})"},
+		{"T61 after swallowing the cancellation", "try:\n    await asyncio.sleep(60)\nexcept asyncio.CancelledError:\n    time.sleep(60)"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, shout+`
+import asyncio, ctypes, re, time
+
+class Slow(str):
+    def __del__(self):
+        while True: pass
+
+async def late():
+    await asyncio.sleep(0.01)
+    time.sleep(60)
+`+guard("bad", "timeout_ms=100", c.body))
+			r.spareReady()
+			bad := r.start(t.Context(), "bad", "a")
+			r.failed(bad.wait(), hook.Timeout)
+			if took := time.Since(bad.start); took > 250*time.Millisecond {
+				t.Errorf("the timeout came after %v", took)
+			}
+			start := time.Now()
+			if got := r.text(r.ask("shout", "text", "hallo")); got != `"hallo!"` {
+				t.Errorf("text is %s", got)
+			}
+			if took := time.Since(start); took > 1500*time.Millisecond {
+				t.Errorf("the next call waited %v", took)
+			}
+			r.events.waitFor(t, WorkerReplaced)
+		})
+	}
+}
+
+func TestSwallowedCancellation(t *testing.T) {
+	r := newRig(t, shout+"\nimport asyncio\n"+guard("bad", "timeout_ms=50", `
+for _ in range(40):
+    try:
+        await asyncio.sleep(0.05)
+    except asyncio.CancelledError:
+        pass
+message.text = "late"`))
+	pid := r.pid()
+	r.failed(r.ask("bad"), hook.Timeout)
+	for range 20 {
+		if got := r.text(r.ask("shout", "text", "hallo")); got != `"hallo!"` {
+			t.Fatalf("text is %s", got)
+		}
+	}
+	if e := r.events.waitFor(t, StillRuns); e.Hook != "hooks.py:bad" {
+		t.Errorf("event is %+v", e)
+	}
+	if r.pid() != pid {
+		t.Error("the worker was replaced although it lives")
+	}
+}
+
+func TestForkedChild(t *testing.T) {
+	for _, c := range []struct{ name, body string }{
+		{"that comes back", "os.fork()"},
+		{"that comes back later", "pid = os.fork()\nawait asyncio.sleep(0.05)"},
+		{"of C code that comes back", "ctypes.CDLL(None).fork()"},
+		{"that stays", "pid = os.fork()\nif pid == 0:\n    time.sleep(60)"},
+		{"that leaves the group and stays", "pid = os.fork()\nif pid == 0:\n    os.setsid()\n    time.sleep(3)\n    os._exit(0)"},
+		{"of C code that leaves the group and keeps the pipes", "if ctypes.CDLL(None).fork() == 0:\n    os.setsid()\n    time.sleep(3)\n    os._exit(0)"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, shout+"\nimport asyncio, ctypes, os, time\n"+guard("bad", "timeout_ms=2000", c.body)+`
+@modify_tool_call()
+async def leave(call: ToolCallPayload) -> ToolCallPayload:
+    os._exit(0)
+`)
+			r.spareReady()
+			pid := r.pid()
+			if a := r.ask("bad"); a.Failure != nil {
+				t.Fatalf("failure is %+v", a.Failure)
+			}
+			for range 5 {
+				if got := r.text(r.ask("shout", "text", "hallo")); got != `"hallo!"` || r.pid() != pid {
+					t.Fatalf("text is %s, worker %d, was %d", got, r.pid(), pid)
+				}
+			}
+			start := time.Now()
+			r.failed(r.ask("leave"), hook.Crash)
+			if took := time.Since(start); took > time.Second {
+				t.Errorf("the death was seen after %v", took)
+			}
+			if got := r.text(r.ask("shout", "text", "hallo")); got != `"hallo!"` {
+				t.Errorf("text is %s", got)
+			}
+		})
+	}
+}
+
+func TestT63WhatHooksPrint(t *testing.T) {
+	r := newRig(t, shout+`
+import logging, os, subprocess, sys, threading
+`+guard("talk", "timeout_ms=20000", `
+print("to standard output")
+print("to standard error", file=sys.stderr)
+logging.getLogger("clinic").warning("from logging")
+os.write(1, b"raw \xff bytes without an end")
+subprocess.run(["echo", " from a child"])
+print("x" * 100_000)
+threading.Thread(target=lambda: sys.exit("from a thread")).start()`)+`
+@modify_tool_call(timeout_ms=20000)
+async def flood(call: ToolCallPayload) -> ToolCallPayload:
+    for i in range(200_000):
+        print(i, "x" * 50)
+    return call
+`)
+	t.Run("T63 goes to the log", func(t *testing.T) {
+		if a := r.ask("talk"); a.Failure != nil {
+			t.Fatalf("failure is %+v", a.Failure)
+		}
+		log := r.log.wait(t, "to standard output", "to standard error", "WARNING clinic: from logging", "raw � bytes", "from a child", "cut_bytes=95904")
+		if i := strings.Index(log, strings.Repeat("x", maxLine+1)); i >= 0 {
+			t.Error("a long line was not cut")
+		}
+	})
+	t.Run("T63 does not drown it", func(t *testing.T) {
+		if a := r.ask("flood"); a.Failure != nil {
+			t.Fatalf("failure is %+v", a.Failure)
+		}
+		r.log.wait(t, "python printed more than the log takes")
+		if n := len(r.log.String()); n > 1<<20 {
+			t.Errorf("the log has %d bytes", n)
+		}
+		if e := r.events.waitFor(t, OutputSuppressed); e.Bytes == 0 {
+			t.Errorf("event is %+v", e)
+		}
+	})
+	if got := r.text(r.ask("shout", "text", "hallo")); got != `"hallo!"` {
+		t.Errorf("text is %s", got)
+	}
+}

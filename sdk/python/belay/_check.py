@@ -15,7 +15,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from belay import hooks, tools
+from belay import _decorate, hooks, tools
 from belay._files import AgentFiles, SourceFile
 from belay._handler import registered_findings, wrong_payload, wrong_return, wrong_signature
 from belay._names import Function, Import, Names, Project
@@ -64,7 +64,7 @@ class Report:
         self._files = files
         self._project = Project(files)
         self._seen: dict[tuple[str, int], SeenHook] = {}
-        self._spans: list[tuple[str, str, int, int]] = []
+        self._spans: list[tuple[Finding, int, int]] = []
 
     def check_registered(self, registered: list[Hook], misused: list[Finding]) -> list[Finding]:
         """Checks what the decorators registered and adds what only running them told."""
@@ -93,16 +93,20 @@ class Report:
     def add(self, wrong: Finding, first: int, last: int) -> None:
         """Adds a finding about the lines from first to last."""
         self.findings.append(wrong)
-        self._spans.append((wrong["file"], wrong["rule"], first, last))
+        self._spans.append((wrong, first, last))
 
     def saw(self, hook: SeenHook) -> None:
         """Notes a hook that the source shows."""
         self._seen[hook.file, hook.line] = hook
 
     def _told(self, wrong: Finding) -> bool:
+        """Whether the source told the same already, in other words where it is not async."""
         return any(
-            wrong["file"] == file and wrong["rule"] == rule and first <= wrong["line"] <= last
-            for file, rule, first, last in self._spans
+            wrong["file"] == told["file"]
+            and wrong["rule"] == told["rule"]
+            and first <= wrong["line"] <= last
+            and (wrong["rule"] == "not-async" or wrong["message"] == told["message"])
+            for told, first, last in self._spans
         )
 
     def _double(self, registered: list[Hook]) -> None:
@@ -240,7 +244,7 @@ class _FileCheck:
 
     def _unknown(self, dotted: str | None) -> tuple[str, str, str] | None:
         found = _HOOK_NAME.fullmatch(dotted or "")
-        return hooks.unknown_point(found[1]) if found and not _lane(found[1]) else None
+        return _decorate.unknown_point(found[1]) if found and not _lane(found[1]) else None
 
     # --- decorators
 
@@ -249,12 +253,12 @@ class _FileCheck:
         dotted = self._project.resolve(self._names, target) or ""
         if dotted == "belay.tools.tool":
             if target is decorator:
-                self._bare(decorator, "tool", '@tool(description="…")')
+                self._add(decorator, *tools._BARE)
             self._is_async(node, decorator, "a tool")
         elif (found := _HOOK_NAME.fullmatch(dotted)) and (lane := _lane(found[1])):
             name = found[1]
             if target is decorator:
-                self._bare(decorator, name, f"@{name}()")
+                self._add(decorator, *_decorate.bare(name))
             self._hook(name, *lane, node, decorator, top and target is not decorator)
 
     def _applied(self, node: ast.expr) -> None:
@@ -265,9 +269,6 @@ class _FileCheck:
                 function = self._names.functions.get(name)
                 if found and function and (lane := _lane(found[1])):
                     self._hook(found[1], *lane, function, node, True)
-
-    def _bare(self, node: ast.expr, name: str, written: str) -> None:
-        self._add(node, "bare-decorator", f"@{name} stands without parentheses", f"write {written}")
 
     def _called(self, call: ast.Call) -> None:
         """The arguments of a decorator, wherever it is called."""
@@ -280,35 +281,25 @@ class _FileCheck:
 
     def _tool_arguments(self, call: ast.Call) -> None:
         for keyword in call.keywords:
-            if keyword.arg and keyword.arg not in tools.OPTION_NAMES:
-                self._add(
-                    keyword.value,
-                    "decorator-argument",
-                    f"tool takes no argument {keyword.arg!r}",
-                    f"it takes {', '.join(tools.OPTION_NAMES)}",
-                )
+            if keyword.arg and keyword.arg not in tools._OPTION_NAMES:
+                message = f"tool takes no argument {keyword.arg!r}"
+                hint = f"it takes {', '.join(tools._OPTION_NAMES)}"
+                self._add(keyword.value, "decorator-argument", message, hint, within=call)
 
     def _hook_arguments(self, call: ast.Call, name: str, lane: str) -> None:
-        takes = hooks.ARGUMENTS[lane]
-        hint = hooks.argument_hint(name, lane)
+        match call:
+            case ast.Call(args=[ast.Name() | ast.Attribute() | ast.Lambda()], keywords=[]):
+                self._add(call, *_decorate.bare(name))
+                return
         for argument in call.args:
             if not isinstance(argument, ast.Starred):
                 message = f"{name} takes no positional argument"
-                self._add(argument, "decorator-argument", message, hint)
+                hint = _decorate.argument_hint(name, lane)
+                self._add(argument, "decorator-argument", message, hint, within=call)
         for keyword in call.keywords:
-            if keyword.arg is None:
-                continue
             value = _constant(keyword.value)
-            if keyword.arg not in takes:
-                message = f"{name} takes no argument {keyword.arg!r}"
-                self._add(keyword.value, "decorator-argument", message, hint)
-            elif value is not _NOT_CONSTANT and keyword.arg == "timeout_ms":
-                if not hooks.is_timeout(value):
-                    message = f"timeout_ms of {name} is not a whole number from 1"
-                    self._add(keyword.value, "timeout-ms", message, hooks.TIMEOUT_HINT)
-            elif value is not _NOT_CONSTANT and not isinstance(value, bool):
-                message = f"{keyword.arg} is neither True nor False"
-                self._add(keyword.value, "decorator-argument", message, hint)
+            if keyword.arg and (wrong := _decorate.wrong_argument(name, lane, keyword.arg, value)):
+                self._add(keyword.value, *wrong, within=call)
 
     # --- hook functions
 
@@ -470,25 +461,28 @@ class _FileCheck:
 
     # --- findings
 
-    def _add(self, node: Any, rule: str, message: str, hint: str, severity: str = "error") -> None:
+    def _add(
+        self,
+        node: Any,
+        rule: str,
+        message: str,
+        hint: str,
+        *,
+        severity: str = "error",
+        within: ast.expr | None = None,
+    ) -> None:
+        """Adds a finding at node; the same one from running any line of within is no other."""
+        file, line, column = self._source.file, node.lineno, node.col_offset + 1
+        around = within or node
         decorators = [each.lineno for each in getattr(node, "decorator_list", [])]
         self._report.add(
-            finding(
-                rule,
-                self._source.file,
-                node.lineno,
-                message,
-                hint,
-                column=node.col_offset + 1,
-                severity=severity,
-            ),
-            min([node.lineno, *decorators]),
-            node.end_lineno or node.lineno,
+            finding(rule, file, line, message, hint, column=column, severity=severity),
+            min([around.lineno, *decorators]),
+            around.end_lineno or around.lineno,
         )
 
 
 _ANNOTATED = ("typing.Annotated", "typing_extensions.Annotated")
-_NOT_CONSTANT = object()
 
 
 def _lane(decorator: str) -> tuple[str, str] | None:
@@ -501,11 +495,11 @@ def _lane(decorator: str) -> tuple[str, str] | None:
 
 
 def _constant(node: ast.expr) -> object:
-    """The value of a literal, _NOT_CONSTANT when the expression is none."""
+    """The value of a literal, _decorate.UNTOLD when the expression is none."""
     try:
         return ast.literal_eval(node)
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-        return _NOT_CONSTANT
+        return _decorate.UNTOLD
 
 
 def _yields(function: Function) -> bool:

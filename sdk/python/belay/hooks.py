@@ -20,8 +20,6 @@ default, so a test names only those it cares about.
 
 from __future__ import annotations
 
-import difflib
-import functools
 import re
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeAlias, TypeVar
@@ -29,7 +27,7 @@ from typing import Any, TypeAlias, TypeVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from belay import _registry
-from belay._points import POINTS
+from belay._decorate import MODIFY_MS, OBSERVE_MS, hook_decorator, unknown_point
 
 __all__ = [
     "Channel",
@@ -239,81 +237,8 @@ ModifyHook: TypeAlias = Callable[[P], Coroutine[Any, Any, P]]
 ObserveDecorator: TypeAlias = Callable[[ObserveHook[P]], ObserveHook[P]]
 ModifyDecorator: TypeAlias = Callable[[ModifyHook[P]], ModifyHook[P]]
 
-OBSERVE_MS = 100
-"""Time limit of an observe hook that sets none, in milliseconds."""
-MODIFY_MS = 500
-"""Time limit of a modify hook that sets none, in milliseconds."""
-LONGEST_MS = 2**31 - 1
-"""The longest time limit that can be set, in milliseconds."""
 
-ARGUMENTS = {"observe": ("timeout_ms", "final"), "modify": ("timeout_ms",)}
-"""What the decorators of each lane take."""
-
-_F = TypeVar("_F", bound=Callable[..., Any])
-_POINT_OF = {name: point.name for point in POINTS for name in (point.name, point.alias) if name}
-
-
-def _hook_decorator(factory: _F) -> _F:
-    """Gives a decorator its behaviour.
-
-    The body under it is never run; it gives editors and type checkers the signature.
-
-    Arguments are looked at here and not left to Python, because a TypeError would end
-    the import of the author's file and hide whatever else is wrong with it.
-    """
-    name = factory.__name__
-    lane, _, point = name.partition("_")
-    lane = "observe" if lane == "on" else "modify"
-    takes = ARGUMENTS[lane]
-    hint = argument_hint(name, lane)
-    usual = OBSERVE_MS if lane == "observe" else MODIFY_MS
-
-    @functools.wraps(factory)
-    def decorator(*args: Any, **kwargs: Any) -> Any:
-        if len(args) == 1 and callable(args[0]) and not kwargs:
-            _registry.misuse(
-                "bare-decorator", f"@{name} stands without parentheses", f"write @{name}()"
-            )
-            return args[0]
-        if args:
-            _registry.misuse("decorator-argument", f"{name} takes no positional argument", hint)
-        for key in kwargs.keys() - set(takes):
-            _registry.misuse("decorator-argument", f"{name} takes no argument {key!r}", hint)
-        final = kwargs.get("final", False) if lane == "observe" else False
-        if not isinstance(final, bool):
-            _registry.misuse("decorator-argument", "final is neither True nor False", hint)
-            final = False
-        timeout_ms = kwargs.get("timeout_ms", usual)
-        if not is_timeout(timeout_ms):
-            _registry.misuse(
-                "timeout-ms", f"timeout_ms of {name} is not a whole number from 1", TIMEOUT_HINT
-            )
-            timeout_ms = usual
-
-        def register(fn: _F) -> _F:
-            _registry.add_hook(name, _POINT_OF[point], lane, final, timeout_ms, fn)
-            return fn
-
-        return register
-
-    return decorator  # type: ignore[return-value]
-
-
-def argument_hint(name: str, lane: str) -> str:
-    """How a decorator of that name is written."""
-    written = [f"@{name}({key}=…)" for key in ARGUMENTS[lane]]
-    return f"write @{name}() or " + " or ".join(written)
-
-
-TIMEOUT_HINT = f"give milliseconds as an int from 1 to {LONGEST_MS}, such as timeout_ms=2000"
-
-
-def is_timeout(value: object) -> bool:
-    """Whether value is a whole number of milliseconds that a hook may take."""
-    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= LONGEST_MS
-
-
-@_hook_decorator
+@hook_decorator
 def on_turn_started(
     *, timeout_ms: int = OBSERVE_MS, final: bool = False
 ) -> ObserveDecorator[TurnStartedPayload]:
@@ -321,7 +246,7 @@ def on_turn_started(
     raise NotImplementedError
 
 
-@_hook_decorator
+@hook_decorator
 def on_incoming_message(
     *, timeout_ms: int = OBSERVE_MS, final: bool = False
 ) -> ObserveDecorator[IncomingMessagePayload]:
@@ -329,7 +254,7 @@ def on_incoming_message(
     raise NotImplementedError
 
 
-@_hook_decorator
+@hook_decorator
 def modify_incoming_message(
     *, timeout_ms: int = MODIFY_MS
 ) -> ModifyDecorator[IncomingMessagePayload]:
@@ -340,7 +265,7 @@ def modify_incoming_message(
     raise NotImplementedError
 
 
-@_hook_decorator
+@hook_decorator
 def on_model_request(
     *, timeout_ms: int = OBSERVE_MS, final: bool = False
 ) -> ObserveDecorator[ModelRequestPayload]:
@@ -348,7 +273,7 @@ def on_model_request(
     raise NotImplementedError
 
 
-@_hook_decorator
+@hook_decorator
 def modify_model_request(*, timeout_ms: int = MODIFY_MS) -> ModifyDecorator[ModelRequestPayload]:
     """Decides what goes on when a request is about to be sent to the model.
 
@@ -357,7 +282,7 @@ def modify_model_request(*, timeout_ms: int = MODIFY_MS) -> ModifyDecorator[Mode
     raise NotImplementedError
 
 
-@_hook_decorator
+@hook_decorator
 def on_model_response(
     *, timeout_ms: int = OBSERVE_MS, final: bool = False
 ) -> ObserveDecorator[ModelResponsePayload]:
@@ -365,7 +290,7 @@ def on_model_response(
     raise NotImplementedError
 
 
-@_hook_decorator
+@hook_decorator
 def modify_model_response(*, timeout_ms: int = MODIFY_MS) -> ModifyDecorator[ModelResponsePayload]:
     """Decides what goes on when the model has answered, before any text is sent or tool runs.
 
@@ -374,7 +299,7 @@ def modify_model_response(*, timeout_ms: int = MODIFY_MS) -> ModifyDecorator[Mod
     raise NotImplementedError
 
 
-@_hook_decorator
+@hook_decorator
 def on_tool_call(
     *, timeout_ms: int = OBSERVE_MS, final: bool = False
 ) -> ObserveDecorator[ToolCallPayload]:
@@ -382,7 +307,7 @@ def on_tool_call(
     raise NotImplementedError
 
 
-@_hook_decorator
+@hook_decorator
 def modify_tool_call(*, timeout_ms: int = MODIFY_MS) -> ModifyDecorator[ToolCallPayload]:
     """Decides what goes on when the model has called a tool, before any tool of the batch runs.
 
@@ -391,7 +316,7 @@ def modify_tool_call(*, timeout_ms: int = MODIFY_MS) -> ModifyDecorator[ToolCall
     raise NotImplementedError
 
 
-@_hook_decorator
+@hook_decorator
 def on_knowledge_query(
     *, timeout_ms: int = OBSERVE_MS, final: bool = False
 ) -> ObserveDecorator[KnowledgeQueryPayload]:
@@ -399,7 +324,7 @@ def on_knowledge_query(
     raise NotImplementedError
 
 
-@_hook_decorator
+@hook_decorator
 def modify_knowledge_query(
     *, timeout_ms: int = MODIFY_MS
 ) -> ModifyDecorator[KnowledgeQueryPayload]:
@@ -410,7 +335,7 @@ def modify_knowledge_query(
     raise NotImplementedError
 
 
-@_hook_decorator
+@hook_decorator
 def on_knowledge_results(
     *, timeout_ms: int = OBSERVE_MS, final: bool = False
 ) -> ObserveDecorator[KnowledgeResultsPayload]:
@@ -418,7 +343,7 @@ def on_knowledge_results(
     raise NotImplementedError
 
 
-@_hook_decorator
+@hook_decorator
 def modify_knowledge_results(
     *, timeout_ms: int = MODIFY_MS
 ) -> ModifyDecorator[KnowledgeResultsPayload]:
@@ -429,7 +354,7 @@ def modify_knowledge_results(
     raise NotImplementedError
 
 
-@_hook_decorator
+@hook_decorator
 def on_tool_result(
     *, timeout_ms: int = OBSERVE_MS, final: bool = False
 ) -> ObserveDecorator[ToolResultPayload]:
@@ -437,7 +362,7 @@ def on_tool_result(
     raise NotImplementedError
 
 
-@_hook_decorator
+@hook_decorator
 def modify_tool_result(*, timeout_ms: int = MODIFY_MS) -> ModifyDecorator[ToolResultPayload]:
     """Decides what goes on when a call of the model's has a result, before it is recorded.
 
@@ -446,7 +371,7 @@ def modify_tool_result(*, timeout_ms: int = MODIFY_MS) -> ModifyDecorator[ToolRe
     raise NotImplementedError
 
 
-@_hook_decorator
+@hook_decorator
 def on_outgoing_text(
     *, timeout_ms: int = OBSERVE_MS, final: bool = False
 ) -> ObserveDecorator[OutgoingTextPayload]:
@@ -454,7 +379,7 @@ def on_outgoing_text(
     raise NotImplementedError
 
 
-@_hook_decorator
+@hook_decorator
 def modify_outgoing_text(*, timeout_ms: int = MODIFY_MS) -> ModifyDecorator[OutgoingTextPayload]:
     """Decides what goes on when a text is about to be sent, whatever its source.
 
@@ -463,7 +388,7 @@ def modify_outgoing_text(*, timeout_ms: int = MODIFY_MS) -> ModifyDecorator[Outg
     raise NotImplementedError
 
 
-@_hook_decorator
+@hook_decorator
 def on_outgoing_message(
     *, timeout_ms: int = OBSERVE_MS, final: bool = False
 ) -> ObserveDecorator[OutgoingTextPayload]:
@@ -474,7 +399,7 @@ def on_outgoing_message(
     raise NotImplementedError
 
 
-@_hook_decorator
+@hook_decorator
 def modify_outgoing_message(*, timeout_ms: int = MODIFY_MS) -> ModifyDecorator[OutgoingTextPayload]:
     """Decides what goes on when a text is about to be sent, whatever its source.
 
@@ -483,7 +408,7 @@ def modify_outgoing_message(*, timeout_ms: int = MODIFY_MS) -> ModifyDecorator[O
     raise NotImplementedError
 
 
-@_hook_decorator
+@hook_decorator
 def on_turn_finished(
     *, timeout_ms: int = OBSERVE_MS, final: bool = False
 ) -> ObserveDecorator[TurnFinishedPayload]:
@@ -505,17 +430,3 @@ def __getattr__(name: str) -> Any:
         return args[0] if len(args) == 1 and callable(args[0]) else lambda fn: fn
 
     return unknown
-
-
-def unknown_point(name: str) -> tuple[str, str, str]:
-    """Rule, message and hint for a decorator name that does not exist."""
-    lane, _, point = name.partition("_")
-    if lane == "modify" and f"on_{point}" in globals():
-        hint = f"nothing can be changed at this point; use on_{point} to look on"
-    else:
-        near = difflib.get_close_matches(name, _DECORATORS, n=1)
-        hint = f"did you mean {near[0]}?" if near else "the points: " + ", ".join(_POINT_OF)
-    return "unknown-point", f"there is no hook decorator {name}", hint
-
-
-_DECORATORS = [name for name in __all__ if name.startswith(("on_", "modify_"))]

@@ -105,8 +105,10 @@ _OPTIONS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "on_success": (lambda v: v is None or isinstance(v, str), "a response's name"),
     "timeout": (lambda v: v is None or _is_seconds(v), "a number of seconds above 0"),
 }
-#: The keyword arguments of tool(), for the check.
-OPTION_NAMES = tuple(_OPTIONS)
+# For the check: the keyword arguments, and what it says to a use without parentheses.
+_OPTION_NAMES = tuple(_OPTIONS)
+_HINT = 'write @tool(description="…")'
+_BARE = ("bare-decorator", "@tool stands without parentheses", _HINT)
 
 
 @overload
@@ -135,14 +137,13 @@ def tool(*args: Any, **options: Any) -> Any:  # noqa: D417 (documented as its ov
         on_success: Name of the response sent when the tool succeeded.
         timeout: Seconds that the tool may take; the agent's ``tool_timeout`` when left out.
     """
-    hint = 'write @tool(description="…")'
     if len(args) == 1 and not options and callable(args[0]):
-        _registry.misuse("bare-decorator", "@tool stands without parentheses", hint)
+        _registry.misuse(*_BARE)
         return args[0]
     if len(args) == 1 and isinstance(args[0], str) and "description" not in options:
         options["description"] = args[0]
     elif args:
-        _registry.misuse("decorator-argument", "tool takes its arguments by name", hint)
+        _registry.misuse("decorator-argument", "tool takes its arguments by name", _HINT)
     for key in list(options):
         if key not in _OPTIONS:
             known = ", ".join(_OPTIONS)
@@ -151,7 +152,9 @@ def tool(*args: Any, **options: Any) -> Any:  # noqa: D417 (documented as its ov
             )
             del options[key]
         elif not _OPTIONS[key][0](options[key]):
-            _registry.misuse("decorator-argument", f"{key} of tool is not {_OPTIONS[key][1]}", hint)
+            _registry.misuse(
+                "decorator-argument", f"{key} of tool is not {_OPTIONS[key][1]}", _HINT
+            )
             del options[key]
 
     def register(fn: _F) -> _F:

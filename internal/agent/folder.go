@@ -1,0 +1,294 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/belay-run/belay/internal/finding"
+)
+
+const (
+	maxFile  = 2 << 20 // bytes of one file
+	maxFiles = 10_000  // files and folders of an agent
+)
+
+// folder is an agent's folder. Everything is read through root, which refuses
+// paths that leave it, by links too.
+type folder struct {
+	path     string
+	root     *os.Root
+	files    int // walked so far
+	findings *[]finding.Finding
+}
+
+func openFolder(dir string, findings *[]finding.Finding) *folder {
+	f := &folder{findings: findings}
+	whole := f.reader(".").whole()
+	abs, err := filepath.Abs(dir)
+	if err == nil {
+		f.root, err = os.OpenRoot(abs)
+	}
+	if err != nil {
+		message, hint := "the agent's folder cannot be opened: "+cause(err), "check its permissions"
+		switch info, statErr := os.Stat(dir); {
+		case errors.Is(statErr, fs.ErrNotExist):
+			message, hint = "there is no such folder", "check the path, or make an agent there with belay init"
+		case statErr == nil && !info.IsDir():
+			message, hint = "this is a file, not an agent's folder", "name the folder that holds "+AgentFile
+		}
+		whole.err("no-folder", message, hint)
+		return nil
+	}
+	f.path = abs
+	if entries, err := fs.ReadDir(f.root.FS(), "."); err != nil {
+		whole.err("no-folder", "the agent's folder cannot be read: "+cause(err), "check its permissions")
+		f.close()
+		return nil
+	} else if len(entries) == 0 {
+		whole.err("empty-folder", "the folder is empty", "make an agent there with belay init")
+		f.close()
+		return nil
+	}
+	return f
+}
+
+func (f *folder) close() { _ = f.root.Close() } // opened for reading only
+
+func (f *folder) reader(file string) *reader { return &reader{file: file, findings: f.findings} }
+
+// cause is the system's word for an error, without paths.
+func cause(err error) string {
+	var pe *fs.PathError
+	if errors.As(err, &pe) {
+		return pe.Err.Error()
+	}
+	return err.Error()
+}
+
+// exists says that there is something of that name, a broken link too.
+func (f *folder) exists(name string) bool {
+	_, err := f.root.Lstat(name)
+	return err == nil
+}
+
+// yaml reads one of the folder's YAML files. It is nil when there is none, when
+// it cannot be read or when nothing is in it; the latter two are reported.
+func (f *folder) yaml(name string) *node {
+	r := f.reader(name)
+	if !f.exists(name) {
+		if name == AgentFile {
+			hint := "write one, or make an agent with belay init"
+			if f.exists("agent.yaml") {
+				hint = "rename agent.yaml"
+			}
+			r.whole().err("missing-agent-yml", "there is no "+AgentFile+", so this is not an agent's folder", hint)
+		}
+		return nil
+	}
+	data, ok := f.read(name, r.whole())
+	if !ok {
+		return nil
+	}
+	before := len(*f.findings)
+	n := r.parse(data)
+	if n == nil && len(*f.findings) == before && name != ResponsesFile {
+		r.whole().err("empty-file", "nothing is in the file", "write its keys, or start from what belay init makes")
+	}
+	return n
+}
+
+// read reads a regular file of the folder, and reports at where it is named when
+// it cannot.
+func (f *folder) read(name string, at spot) ([]byte, bool) {
+	info, err := f.root.Stat(name)
+	switch {
+	case err != nil:
+		f.unreadable(name, at, err)
+		return nil, false
+	case !info.Mode().IsRegular():
+		at.err("unreadable-file", "this is not a regular file", "put a file in its place")
+		return nil, false
+	case info.Size() > maxFile:
+		at.tooLarge()
+		return nil, false
+	}
+	// A pipe that took the file's place since then must not block.
+	file, err := f.root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		f.unreadable(name, at, err)
+		return nil, false
+	}
+	defer func() { _ = file.Close() }()
+	data, err := io.ReadAll(io.LimitReader(file, maxFile+1))
+	if err != nil {
+		f.unreadable(name, at, err)
+		return nil, false
+	}
+	if len(data) > maxFile {
+		at.tooLarge()
+		return nil, false
+	}
+	return data, true
+}
+
+func (s spot) tooLarge() {
+	s.err("file-too-large", fmt.Sprintf("the file is larger than %d MiB", maxFile>>20), "split it, or take out what is not needed")
+}
+
+func (f *folder) unreadable(name string, at spot, err error) {
+	info, lerr := f.root.Lstat(name)
+	if lerr == nil && info.Mode()&fs.ModeSymlink != 0 && !errors.Is(err, fs.ErrPermission) {
+		at.err("outside-folder", "this link leads out of the agent's folder, or nowhere", "copy the file into the folder")
+		return
+	}
+	at.err("unreadable-file", "the file cannot be read: "+cause(err), "check that it is there and its permissions")
+}
+
+// linked reads a file that is named in another file.
+func (f *folder) linked(at spot, name, missing string) ([]byte, bool) {
+	clean := path.Clean(name)
+	switch {
+	case name == "" || !filepath.IsLocal(clean):
+		at.err("outside-folder", "this names a file outside the agent's folder", "put the file into the folder and name it by its relative path")
+		return nil, false
+	case !f.exists(clean):
+		at.err(missing, "this names a file that does not exist", "write the file, or correct the path; it is relative to the agent's folder")
+		return nil, false
+	}
+	return f.read(clean, at)
+}
+
+// list finds the Python files and the references, and what stands where nothing
+// looks for it.
+func (a *Agent) list(f *folder) {
+	if f.regular("hooks.py") {
+		a.HookFiles = append(a.HookFiles, "hooks.py")
+	}
+	python := func(p string) bool { return path.Ext(p) == ".py" && path.Base(p) != "__init__.py" }
+	a.HookFiles = append(a.HookFiles, f.walk("hooks", python)...)
+	for _, p := range f.walk("tools", python) {
+		if path.Dir(p) == "tools" {
+			a.ToolFiles = append(a.ToolFiles, p)
+			continue
+		}
+		f.reader(p).whole().warn("not-acted-on", "tools are read from tools/*.py only, not from folders in it", "move the file up if it has tools")
+	}
+	a.KnowledgeFiles = f.walk("references", func(p string) bool { return strings.EqualFold(path.Ext(p), ".md") })
+	f.walk("lib", func(string) bool { return false }) // for its links
+	slices.Sort(a.HookFiles)
+
+	if names := f.names("skills"); len(names) > 0 {
+		f.reader("skills").whole().err("unsupported-skills", "the agent has skills, which this version cannot run", "use a later version; without its skills the agent would not do what it was written for")
+	}
+	if f.exists("memory.yml") {
+		f.reader("memory.yml").whole().err("unsupported-memory", "the agent has memory, which this version cannot keep", "use a later version; without its memory the agent would not do what it was written for")
+	}
+	for _, m := range [][2]string{
+		{"agent.yaml", AgentFile}, {"integrations.yaml", IntegrationsFile}, {"responses.yaml", ResponsesFile}, {"integration.yml", IntegrationsFile},
+		{"response.yml", ResponsesFile}, {"memory.yaml", "memory.yml"}, {"hook.py", "hooks.py"}, {"hook", "hooks/"}, {"tool", "tools/"},
+		{"tools.py", "a file in tools/"}, {"reference", "references/"},
+	} {
+		if f.exists(m[0]) && (m[0] != "agent.yaml" || f.exists(AgentFile)) {
+			f.reader(m[0]).whole().warn("misnamed-file", "nothing reads this; the name looked for is "+m[1], "rename it, or delete it if it is not meant for Belay")
+		}
+	}
+}
+
+func (f *folder) regular(name string) bool {
+	if !f.exists(name) {
+		return false
+	}
+	info, err := f.root.Stat(name)
+	if err != nil {
+		f.unreadable(name, f.reader(name).whole(), err)
+		return false
+	}
+	if !info.Mode().IsRegular() {
+		f.reader(name).whole().err("unreadable-file", "this is not a regular file", "put a file in its place")
+		return false
+	}
+	return true
+}
+
+// names lists what is in a folder of the agent, without dot files.
+func (f *folder) names(dir string) []string {
+	entries, err := fs.ReadDir(f.root.FS(), dir)
+	if err != nil {
+		return nil // not there; walk reports the folders that matter
+	}
+	var out []string
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), ".") {
+			out = append(out, e.Name())
+		}
+	}
+	return out
+}
+
+// walk lists the files below dir that want accepts, sorted. Links to files of the
+// folder count as files; links to folders are not followed.
+func (f *folder) walk(dir string, want func(path string) bool) []string {
+	if !f.exists(dir) {
+		return nil
+	}
+	if info, err := f.root.Stat(dir); err != nil || !info.IsDir() {
+		if err != nil {
+			f.unreadable(dir, f.reader(dir).whole(), err)
+		} else {
+			f.reader(dir).whole().err("unreadable-file", "this is not a folder", "make it a folder, or rename it")
+		}
+		return nil
+	}
+	var out []string
+	err := fs.WalkDir(f.root.FS(), dir, func(p string, d fs.DirEntry, err error) error {
+		whole := f.reader(p).whole()
+		if err != nil {
+			f.unreadable(p, whole, err)
+			return nil // go on with the rest
+		}
+		if f.files++; f.files > maxFiles {
+			f.reader(dir).whole().err("too-many-files", fmt.Sprintf("the agent has more than %d files", maxFiles), "take out what does not belong to it")
+			return fs.SkipAll
+		}
+		switch {
+		case d.IsDir():
+			if p != dir && (d.Name() == "__pycache__" || strings.HasPrefix(d.Name(), ".")) {
+				return fs.SkipDir
+			}
+		case d.Type()&fs.ModeSymlink != 0:
+			if f.link(p, whole) && want(p) {
+				out = append(out, p)
+			}
+		case d.Type().IsRegular() && want(p):
+			out = append(out, p)
+		}
+		return nil
+	})
+	if err != nil {
+		f.unreadable(dir, f.reader(dir).whole(), err)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// link says whether a link leads to a file of the folder.
+func (f *folder) link(p string, at spot) bool {
+	info, err := f.root.Stat(p)
+	switch {
+	case err != nil:
+		f.unreadable(p, at, err)
+		return false
+	case info.IsDir():
+		at.warn("linked-folder", "this link to a folder is not followed", "put the files there, or link them one by one")
+		return false
+	}
+	return info.Mode().IsRegular()
+}

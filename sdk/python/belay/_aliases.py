@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
 from importlib.abc import Loader
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -28,9 +27,10 @@ class AliasLoader(Loader):
         module.__spec__ = self._spec
 
 
-def alias_spec(fullname: str, target: str, path: Sequence[str] | None = None) -> ModuleSpec:
-    """A spec under which fullname is the module target; path makes it a package."""
-    spec = ModuleSpec(fullname, AliasLoader(target), is_package=path is not None)
-    if path is not None:
-        spec.submodule_search_locations = list(path)
-    return spec
+def alias_spec(fullname: str, target: str) -> ModuleSpec:
+    """A spec under which fullname is the module target, which is not imported yet.
+
+    A finder must not import it: when that import comes round to fullname again, the
+    import machinery would take the target's own spec for this one, and run it twice.
+    """
+    return ModuleSpec(fullname, AliasLoader(target))

@@ -145,12 +145,12 @@ class AgentFinder(MetaPathFinder):
         if head in sys.stdlib_module_names or head == "belay":
             return None
         if self._is_library(fullname, path, head):
-            return self._alias(fullname, f"lib.{fullname}")
+            return alias_spec(fullname, f"lib.{fullname}")
         return None
 
     def _authored(self, fullname: str, path: Sequence[str] | None) -> ModuleSpec | None:
         if fullname in self._same:
-            return self._alias(fullname, self._same[fullname])
+            return alias_spec(fullname, self._same[fullname])
         tail = fullname.rpartition(".")[2]
         for place in (self._root,) if path is None else path:
             folder = self._folders.get(fullname) or os.path.join(place, tail)
@@ -175,7 +175,7 @@ class AgentFinder(MetaPathFinder):
         spec = PathFinder.find_spec(fullname, [self._root] if path is None else list(path))
         if spec is not None and type(spec.loader) is SourceFileLoader and spec.origin:
             if hook_module := self._real.get(os.path.realpath(spec.origin)):
-                return self._alias(fullname, hook_module)
+                return alias_spec(fullname, hook_module)
             spec.loader = self._loader(fullname, spec.origin)
             spec.cached = None
         return spec
@@ -193,10 +193,6 @@ class AgentFinder(MetaPathFinder):
             return False
         # A folder of data is no reason to hide an installed package of the same name.
         return spec.origin is not None or PathFinder.find_spec(head) is None
-
-    def _alias(self, fullname: str, target: str) -> ModuleSpec:
-        module = importlib.import_module(target)
-        return alias_spec(fullname, target, getattr(module, "__path__", None))
 
     def _loader(self, fullname: str, path: str) -> _AuthoredLoader:
         return _AuthoredLoader(fullname, path, self._root, self._announcer)

@@ -94,7 +94,9 @@ def load_agent(
     findings = [*files.findings, *report.findings]
     with _registry.collecting(collector):
         for source in files.authored:
-            if source.tree is not None and source.file not in skip:
+            if source.tree is None or source.file in skip:
+                _stand_in(source)
+            else:
                 findings += _import(source, base)
         tools, tool_findings = _tools(collector)
     announcer.stop()
@@ -290,5 +292,9 @@ def _is_init(file: str) -> bool:
 
 def _sorted(findings: list[Finding]) -> list[Finding]:
     """By place; two that say the same of one place are one."""
-    unique = {(f["file"], f["line"], f["rule"], f["message"]): f for f in reversed(findings)}
+    unique: dict[tuple[str, int, str, str], Finding] = {}
+    for f in findings:
+        # Each file that imports a broken one fails at the same place, in other words.
+        message = "" if f["rule"] == "import-error" else f["message"]
+        unique.setdefault((f["file"], f["line"], f["rule"], message), f)
     return sorted(unique.values(), key=lambda f: (f["file"], f["line"], f["column"], f["rule"]))

@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"encoding/json"
+	"strings"
 	"sync"
 	"time"
 
@@ -146,4 +147,15 @@ func (a *App) workerEvent(e pyhost.Event) {
 	if t := a.seen.Load(); t != nil && e.Kind == pyhost.WorkerReplaced {
 		t.WorkerReplaced(causeOf(e))
 	}
+}
+
+// causeOf names why a worker was replaced.
+func causeOf(e pyhost.Event) telemetry.Cause {
+	switch {
+	case strings.Contains(e.Why, "pipe"):
+		return telemetry.CauseProtocol
+	case strings.Contains(e.Why, "blocked"), strings.Contains(e.Why, "kept it from answering"):
+		return telemetry.CauseBlocked
+	}
+	return telemetry.CauseDied
 }

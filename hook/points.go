@@ -323,7 +323,12 @@ func init() {
 			p.ModifyLimit, p.MaxLimit = pluginLimit, pluginMax
 			continue
 		}
-		p.ObserveLimit, p.ModifyLimit = observeLimit, modifyLimit
+		if p.Observe {
+			p.ObserveLimit = observeLimit
+		}
+		if p.Modify {
+			p.ModifyLimit = modifyLimit
+		}
 	}
 }
 

@@ -36,58 +36,6 @@ func Files() (map[string][]byte, error) {
 
 const generated = "Generated from hook/points.go by go generate ./internal/catalogue. Do not edit."
 
-func python() []byte {
-	var b bytes.Buffer
-	fmt.Fprintf(&b, "# %s\n", generated)
-	b.WriteString(`"""The table of insertion points around a turn."""
-
-from __future__ import annotations
-
-from typing import NamedTuple
-
-
-class Field(NamedTuple):
-    """One field of a payload: name, shape, whether a hook may change it, default as JSON."""
-
-    name: str
-    shape: str
-    mutable: bool
-    default: str
-    doc: str
-
-
-class Point(NamedTuple):
-    """One insertion point. signals and on_failure are those of the modify lane."""
-
-    name: str
-    alias: str
-    payload: str
-    alias_payload: str
-    observe: bool
-    modify: bool
-    signals: tuple[str, ...]
-    on_failure: str
-    observe_limit_ms: int
-    modify_limit_ms: int
-    fields: tuple[Field, ...]
-    doc: str
-
-
-POINTS: tuple[Point, ...] = (
-`)
-	for _, p := range turnPoints() {
-		fmt.Fprintf(&b, "    Point(\n        name=%q,\n        alias=%q,\n        payload=%q,\n        alias_payload=%q,\n", p.Name, p.Alias, p.Payload, p.AliasPayload)
-		fmt.Fprintf(&b, "        observe=%s,\n        modify=%s,\n        signals=%s,\n        on_failure=%q,\n", pyBool(p.Observe), pyBool(p.Modify), pyTuple(Signals(p)), string(p.OnFailure))
-		fmt.Fprintf(&b, "        observe_limit_ms=%d,\n        modify_limit_ms=%d,\n        fields=(\n", p.ObserveLimit.Milliseconds(), p.ModifyLimit.Milliseconds())
-		for _, f := range p.Fields {
-			fmt.Fprintf(&b, "            Field(%q, %q, %s, %q, %q),\n", f.Name, string(f.Shape), pyBool(!f.ReadOnly), f.Default, f.Doc)
-		}
-		fmt.Fprintf(&b, "        ),\n        doc=%q,\n    ),\n", "Reached "+p.When+".")
-	}
-	b.WriteString(")\n")
-	return b.Bytes()
-}
-
 func turnPoints() []*hook.Point {
 	var out []*hook.Point
 	for _, p := range hook.Points {
@@ -109,28 +57,6 @@ func Signals(p *hook.Point) []string {
 		out = append(out, "RetryModel")
 	}
 	return out
-}
-
-func pyBool(v bool) string {
-	if v {
-		return "True"
-	}
-	return "False"
-}
-
-func pyTuple(words []string) string {
-	if len(words) == 0 {
-		return "()"
-	}
-	var b strings.Builder
-	for _, w := range words {
-		fmt.Fprintf(&b, "%q, ", w)
-	}
-	s := b.String()
-	if len(words) == 1 {
-		return "(" + s[:len(s)-1] + ")"
-	}
-	return "(" + s[:len(s)-2] + ")"
 }
 
 func reference() []byte {
@@ -185,10 +111,13 @@ func section(b *bytes.Buffer, p *hook.Point) {
 		if f.Optional {
 			doc += " The key may be missing."
 		}
-		fmt.Fprintf(b, "| `%s` | %s | %s | %s |\n", f.Name, shapeWords[f.Shape], change, doc)
+		fmt.Fprintf(b, "| `%s` | %s | %s | %s |\n", f.Name, shapeWords[f.Shape], change, inCell.Replace(doc))
 	}
 	b.WriteString("\n")
 }
+
+// inCell keeps plain text from being read as HTML or as the end of a cell.
+var inCell = strings.NewReplacer("&", "&amp;", "<", "&lt;", "|", `\|`)
 
 func anchor(title string) string { return strings.ReplaceAll(title, " ", "-") }
 
@@ -255,8 +184,8 @@ func shapeSchema(s hook.Shape) map[string]any {
 			"source": map[string]any{"type": "string"}, "score": map[string]any{"type": "number"}}})
 	case hook.ToolCalls:
 		return list(map[string]any{"type": "object", "required": []string{"tool_name", "tool_args"}, "properties": map[string]any{
-			"id": map[string]any{"type": "string"}, "tool_name": map[string]any{"type": "string"},
-			"tool_args": map[string]any{"type": "object"}, "type": map[string]any{"type": "string"}}})
+			"id": map[string]any{"type": []string{"string", "null"}}, "tool_name": map[string]any{"type": "string", "minLength": 1},
+			"tool_args": map[string]any{"type": "object"}, "type": map[string]any{"type": []string{"string", "null"}}}})
 	}
 	return map[string]any{}
 }

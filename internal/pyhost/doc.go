@@ -3,7 +3,7 @@
 // [Load] starts a worker in the agent's own interpreter, lets it import the
 // agent's modules and learns from it which hooks and tools there are:
 //
-//	host, err := pyhost.Load(ctx, pyhost.Config{Dir: dir, SDK: sdk.FS, Logger: log})
+//	host, err := pyhost.Load(ctx, pyhost.Config{Dir: dir, Logger: log})
 //	if err != nil { … }               // Python itself cannot run; the error says what to do
 //	defer host.Close(ctx)
 //	for _, f := range host.Findings() { … } // the agent's modules are at fault

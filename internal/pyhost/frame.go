@@ -29,7 +29,8 @@ const (
 	frameHead    = 9        // length, type, call id
 	maxFrameOut  = 32 << 20 // of the rest of a frame to the worker
 	maxFrameIn   = 17 << 20 // of the rest of a frame from the worker
-	trustedAlloc = 64 << 10 // longer bodies are allocated as their bytes arrive
+	trustedAlloc = 1 << 20  // longer bodies are allocated as their bytes arrive
+	readBuffer   = 64 << 10
 	missingField = 0xFFFFFFFF
 )
 

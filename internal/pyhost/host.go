@@ -2,7 +2,6 @@ package pyhost
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
@@ -13,10 +12,10 @@ import (
 
 	"github.com/belay-run/belay/hook"
 	"github.com/belay-run/belay/internal/finding"
+	sdk "github.com/belay-run/belay/sdk/python"
 )
 
-// Config says where the agent is and how its workers run. Only Dir and SDK have
-// no default.
+// Config says where the agent is and how its workers run. Only Dir has no default.
 type Config struct {
 	// Dir is the agent's folder; workers run in it.
 	Dir string
@@ -26,7 +25,8 @@ type Config struct {
 	// Workers is how many processes share the calls, by their key; 0 means 1.
 	// With one worker modules share their state between all conversations.
 	Workers int
-	// SDK has the Python package. It is laid into the user's cache folder.
+	// SDK has the Python package, which is laid into the user's cache folder;
+	// nil means the one that this program carries.
 	SDK fs.FS
 	// Logger gets what hooks print and what happens to workers; nil means none.
 	Logger *slog.Logger
@@ -47,7 +47,7 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	c.Dir = dir
 	if c.SDK == nil {
-		return c, errors.New("pyhost: Config.SDK is missing")
+		c.SDK = sdk.FS
 	}
 	if c.Workers < 1 {
 		c.Workers = 1
@@ -130,11 +130,11 @@ func open(ctx context.Context, cfg Config) (*Host, *worker, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	sdk, err := extract(cfg.SDK)
+	folder, err := extract(cfg.SDK)
 	if err != nil {
 		return nil, nil, err
 	}
-	h := &Host{cfg: cfg, log: cfg.Logger, sdk: sdk, python: python, wake: make(chan struct{}, 1), stop: make(chan struct{})}
+	h := &Host{cfg: cfg, log: cfg.Logger, sdk: folder, python: python, wake: make(chan struct{}, 1), stop: make(chan struct{})}
 	for i := range cfg.Workers {
 		p := &place{host: h, index: i, log: h.log.With("worker", i), vacant: time.Now()}
 		h.places = append(h.places, p)

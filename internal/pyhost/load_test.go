@@ -32,7 +32,7 @@ func TestT84ModulesThatDoNotImport(t *testing.T) {
 		"hooks/bare.py":  "from belay.hooks import *\n@on_turn_started\nasync def f(p: TurnStartedPayload) -> None: ...\n",
 	})
 	start := time.Now()
-	h, err := Check(t.Context(), Config{Dir: dir, SDK: pythonPackage(), ImportLimit: 500 * time.Millisecond})
+	h, err := Check(t.Context(), Config{Dir: dir, ImportLimit: 500 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +65,7 @@ func TestT84ModulesThatDoNotImport(t *testing.T) {
 
 func TestT80SyntaxErrorIsAFinding(t *testing.T) {
 	dir := agent(t, map[string]string{"hooks.py": "def (\n"})
-	h, err := Load(t.Context(), Config{Dir: dir, SDK: pythonPackage()})
+	h, err := Load(t.Context(), Config{Dir: dir})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +108,7 @@ func TestPythonThatCannotRun(t *testing.T) {
 		{"it talks nonsense", fakePython(t, "echo hello, is anybody there >&4; sleep 60"), []string{"something else was written to its pipe"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			_, err := Load(t.Context(), Config{Dir: dir, SDK: pythonPackage(), Python: c.python})
+			_, err := Load(t.Context(), Config{Dir: dir, Python: c.python})
 			if err == nil {
 				t.Fatal("no error")
 			}

@@ -3,7 +3,6 @@ package pyhost
 import (
 	"bytes"
 	"context"
-	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -11,7 +10,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/fstest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -35,24 +33,6 @@ func TestMain(m *testing.M) {
 	}
 	os.Exit(code)
 }
-
-// pythonPackage is the package as it stands in the tree.
-var pythonPackage = sync.OnceValue(func() fs.FS {
-	files := fstest.MapFS{}
-	root := os.DirFS("../../sdk/python")
-	err := fs.WalkDir(root, "belay", func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() || filepath.Ext(path) != ".py" {
-			return err
-		}
-		data, err := fs.ReadFile(root, path)
-		files[path] = &fstest.MapFile{Data: data, Mode: 0o644}
-		return err
-	})
-	if err != nil {
-		panic(err)
-	}
-	return files
-})
 
 const patience = 30 * time.Second // for what must happen; nothing waits so long when all is well
 
@@ -89,7 +69,7 @@ func newRig(t testing.TB, hooks string, set ...func(*Config)) *rig {
 func loadRig(t testing.TB, files map[string]string, set ...func(*Config)) *rig {
 	t.Helper()
 	r := &rig{TB: t, dir: agent(t, files), log: newLogbook(), events: newEventbook()}
-	cfg := Config{Dir: r.dir, SDK: pythonPackage(), Logger: slog.New(slog.NewTextHandler(r.log, nil)), OnEvent: r.events.add}
+	cfg := Config{Dir: r.dir, Logger: slog.New(slog.NewTextHandler(r.log, nil)), OnEvent: r.events.add}
 	for _, f := range set {
 		f(&cfg)
 	}

@@ -161,7 +161,7 @@ func (w *worker) placeIndex() int {
 
 // read deals with what the worker writes, until its pipe ends.
 func (w *worker) read() {
-	r := bufio.NewReaderSize(w.proc.out, trustedAlloc)
+	r := bufio.NewReaderSize(w.proc.out, readBuffer)
 	for {
 		f, err := readFrame(r)
 		if err == nil {

@@ -1,4 +1,4 @@
-"""Starts the worker. Old interpreters must be able to read this file, to say that they are too old."""
+"""Starts the worker. Old interpreters can read this file, to say that they are too old."""
 
 import json
 import os

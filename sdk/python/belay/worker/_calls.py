@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from belay import _payloads
 from belay.hooks import Channel, HookRejection, RetryModel
 from belay.tools import Memory, ToolContext, ToolResult
-from belay.worker import _failure, _guard, _wire
+from belay.worker import _failure, _guard, _readonly, _wire
 
 if TYPE_CHECKING:
     from belay._load import HookEntry, ToolEntry
@@ -152,8 +152,10 @@ class Calls:
         if entry.lane == "observe":
             await entry.fn(payload)
             return b"\1\0"
-        before = _payloads.snapshot(payload)
-        changes = _payloads.changed_fields(entry.payload_type, before, await entry.fn(payload))
+        before, given = _payloads.snapshot(payload), dict(payload.__dict__)
+        returned = await entry.fn(payload)
+        changes = _payloads.changed_fields(entry.payload_type, before, returned)
+        changes += _readonly.attempts(entry.payload_type, raws, given, returned)
         if not changes:
             return b"\1\0"
         size = sum(len(raw) for _, raw in changes)

@@ -126,7 +126,7 @@ async def _until_quit(
 
 
 def _log_frames_only(describer: _failure.Describer) -> None:
-    """Gives Python's logging a form for the host's log, and keeps values out of stray tracebacks."""
+    """Gives logging a form for the host's log, and keeps values out of stray tracebacks."""
     if logging.lastResort is not None:
         logging.lastResort.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
 

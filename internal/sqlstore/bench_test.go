@@ -128,3 +128,18 @@ func BenchmarkLoad(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkOpen opens and closes the store of a folder that is there.
+func BenchmarkOpen(b *testing.B) {
+	dir := b.TempDir()
+	o := Options{Vault: keys(b, dir)}
+	for b.Loop() {
+		s, err := Open(b.Context(), dir, o)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := s.Close(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

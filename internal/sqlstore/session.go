@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/url"
 	"path/filepath"
+	"time"
 
 	"modernc.org/sqlite"
 	codes "modernc.org/sqlite/lib"
@@ -115,10 +116,10 @@ func (s *session) close() error {
 	return err
 }
 
-// truncateLog moves the write-ahead log into the database and empties it. It
-// waits only briefly for readers, for meanwhile nobody can write.
-func (s *session) truncateLog(ctx context.Context) (done bool, err error) {
-	if _, err := s.conn.ExecContext(ctx, "PRAGMA busy_timeout = 250"); err != nil {
+// truncateLog moves the write-ahead log into the database and empties it, unless
+// readers keep it from doing so for longer than patience.
+func (s *session) truncateLog(ctx context.Context, patience time.Duration) (done bool, err error) {
+	if _, err := s.conn.ExecContext(ctx, fmt.Sprintf("PRAGMA busy_timeout = %d", patience.Milliseconds())); err != nil {
 		return false, err
 	}
 	var blocked, pages, moved int

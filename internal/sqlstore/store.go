@@ -98,7 +98,6 @@ func Open(ctx context.Context, dir string, o Options) (_ *Store, err error) {
 		return nil, err
 	}
 	s.writes.SetMaxOpenConns(1)
-	s.writes.SetMaxIdleConns(-1) // a session that ends takes its connection with it
 	if err := migrate(ctx, s.writes, s.path); err != nil {
 		return nil, err
 	}
@@ -117,6 +116,7 @@ func Open(ctx context.Context, dir string, o Options) (_ *Store, err error) {
 	if err != nil {
 		return nil, err
 	}
+	s.writes.SetMaxIdleConns(-1) // from now on a session that ends takes its connection with it
 	s.writer = &writer{
 		open:    func(ctx context.Context) (*session, error) { return newSession(ctx, s.writes) },
 		explain: func(err error) error { return explain(s.path, err) },

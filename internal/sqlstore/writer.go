@@ -19,6 +19,9 @@ const (
 	// to go along with; while the disk fails the wait doubles, up to flushAtMost.
 	flushAfter  = 200 * time.Millisecond
 	flushAtMost = 5 * time.Second
+	// clearPatience is how long the first try to clear the write-ahead log waits
+	// for readers.
+	clearPatience = 100 * time.Millisecond
 	// eager is how many bytes of waiting lines are written without waiting.
 	eager = 1 << 20
 )
@@ -109,7 +112,7 @@ type writer struct {
 	mu        sync.Mutex
 	queue     []*write
 	lines     []line
-	lineBytes int
+	lineBytes int // of the lines that wait or are being written
 	stats     map[statKey]HookStat
 	timer     *time.Timer
 	armed     bool // the timer runs
@@ -121,7 +124,10 @@ type writer struct {
 
 	wake    chan struct{}
 	stopped chan struct{}
-	session *session // the goroutine's own while it runs; nil when it broke
+
+	// The goroutine's own while it runs:
+	session *session // nil when it broke
+	late    bool     // the log could not be cleared when it should have been
 }
 
 func (w *writer) start(s *session) {
@@ -209,7 +215,7 @@ func (w *writer) closed() bool {
 	return w.closing
 }
 
-// waiting is how many bytes of lines wait.
+// waiting is how many bytes of lines are not on disk yet.
 func (w *writer) waiting() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -247,16 +253,19 @@ func (w *writer) take() *batch {
 	if len(w.queue) == 0 && !w.due && !w.closing {
 		return nil
 	}
-	b := &batch{writes: w.queue, shred: w.shred, last: w.closing}
+	b := &batch{writes: w.queue, last: w.closing}
+	if w.due || w.closing { // not with every batch while a reader is in the way
+		b.shred, w.shred = w.shred, false
+	}
 	// While the disk fails, what can wait does so until its time comes.
 	lines := w.due || w.closing || w.wait == flushAfter
 	for _, wr := range b.writes {
 		lines = lines || wr.lines
 	}
-	w.queue, w.due, w.shred = nil, false, false
+	w.queue, w.due = nil, false
 	if lines {
 		b.lines, b.stats = w.lines, w.stats
-		w.lines, w.lineBytes, w.stats = nil, 0, map[statKey]HookStat{}
+		w.lines, w.stats = nil, map[statKey]HookStat{}
 	}
 	return b
 }
@@ -434,6 +443,7 @@ func (w *writer) settleLines(b *batch) {
 			dead++
 		}
 		w.keys.release(l.handle)
+		w.lineBytes -= l.size()
 	}
 	if dead > 0 {
 		w.log.Info("trace lines of a deleted conversation are dropped", "lines", dead)
@@ -454,30 +464,35 @@ func (w *writer) settleLines(b *batch) {
 // putBack lets a batch's lines and counts wait again, before newer ones; the
 // caller holds mu.
 func (w *writer) putBack(b *batch) {
-	newer := w.lines
-	w.lines, w.lineBytes = nil, 0
-	w.keep(append(b.lines, newer...), slices.Collect(maps.Values(b.stats)))
+	w.lines = append(b.lines, w.lines...)
+	w.keep(nil, slices.Collect(maps.Values(b.stats)))
 }
 
 // clear takes old pages, with keys that were dropped, out of the write-ahead
 // log. A reader in another process may keep it from doing so for a while.
 func (w *writer) clear(ctx context.Context) {
-	if w.session == nil {
-		w.clearLater(errors.New("there is no connection"))
-		return
+	cleared, err := false, errors.New("there is no connection")
+	patience := clearPatience
+	if w.late {
+		patience = 0 // meanwhile nobody can write
 	}
-	cleared, err := w.session.truncateLog(ctx)
-	if err != nil || !cleared {
-		w.clearLater(err)
+	if w.session != nil {
+		cleared, err = w.session.truncateLog(ctx, patience)
 	}
-}
-
-func (w *writer) clearLater(err error) {
-	w.log.Warn("a dropped key is still in the write-ahead log: another process reads; will try again", "error", err)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.shred = true
-	if !w.closing { // the last connection to close clears the log
-		w.arm()
+	switch {
+	case err != nil || !cleared:
+		if !w.late {
+			w.log.Warn("a dropped key is still in the write-ahead log, which somebody reads; will try again", "error", err)
+		}
+		w.late = true
+		w.mu.Lock()
+		w.shred = true
+		if !w.closing { // the last connection to close clears the log
+			w.arm()
+		}
+		w.mu.Unlock()
+	case w.late:
+		w.log.Info("the dropped key is out of the write-ahead log")
+		w.late = false
 	}
 }

@@ -8,10 +8,10 @@ CREATE TABLE meta (
 ) WITHOUT ROWID;
 
 -- The sealed data keys, one a conversation. A key that is dropped is written
--- over with zeros of the same length, and its row is used again: rows are never
--- taken out, so none is ever moved, and nothing hangs on what SQLite leaves of a
--- row in the page it has moved it from. (For that there is no column of varying
--- length beside the key; the tenant is the conversation's.)
+-- over with zeros of the same length, and its row is used again: no row is ever
+-- taken out, so pages are not rebuilt around the keys of others, of which a copy
+-- could stay behind. secure_delete sees to the rest. (For that there is no column
+-- of varying length beside the key; the tenant is the conversation's.)
 CREATE TABLE data_key (
     id     INTEGER PRIMARY KEY,
     used   INTEGER NOT NULL,

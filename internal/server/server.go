@@ -1,0 +1,144 @@
+// Package server is Belay's HTTP API: a webhook and a streaming chat that run
+// turns, the record and the trace of a conversation, health and metrics.
+//
+//	s, err := server.New(service, server.Config{Listen: "127.0.0.1:5005", Logger: logger})
+//	...
+//	err = s.Run(ctx) // until ctx ends; then it stops in order
+//
+// What runs turns is a [Service]. The server's own work is the wire: it takes
+// only requests that it can read whole and fast, keeps strangers and foreign web
+// pages out, and hands texts to clients at their pace, so that a slow one holds
+// up no turn. Every error is an application/problem+json that quotes nothing of
+// what was said.
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"golang.org/x/net/netutil"
+)
+
+// Server serves one agent.
+type Server struct {
+	cfg     Config
+	service Service
+	logger  *slog.Logger
+	http    *http.Server
+
+	life  context.Context // every request's context ends with it
+	hurry context.CancelFunc
+
+	stop    sync.Once
+	stopped chan struct{}
+	err     error
+}
+
+// New returns a server, which does not listen yet. It refuses a configuration
+// that would open the agent to others.
+func New(service Service, cfg Config) (*Server, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	s := &Server{cfg: cfg, service: service, logger: cfg.Logger, stopped: make(chan struct{})}
+	s.life, s.hurry = context.WithCancel(context.Background())
+	mux, err := routes(s)
+	if err != nil {
+		return nil, err
+	}
+	s.http = &http.Server{
+		Handler:           s.guard(mux),
+		ReadHeaderTimeout: cfg.HeaderTime,
+		IdleTimeout:       cfg.IdleTime,
+		MaxHeaderBytes:    cfg.MaxHeader,
+		// A turn may take minutes, so bodies are read and answers written under
+		// deadlines of their own; see guard and writer.
+		BaseContext:                  func(net.Listener) context.Context { return s.life },
+		ErrorLog:                     slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelWarn),
+		DisableGeneralOptionsHandler: true,
+	}
+	return s, nil
+}
+
+// Handler serves requests without a listener of the server's own, for tests.
+func (s *Server) Handler() http.Handler { return s.http.Handler }
+
+// Run listens and serves until ctx ends, then stops in order; see
+// [Server.Shutdown]. It returns when no request runs any more.
+func (s *Server) Run(ctx context.Context) error {
+	listener, err := s.listen(ctx)
+	if err != nil {
+		return err
+	}
+	served := make(chan error, 1)
+	go func() { served <- s.http.Serve(netutil.LimitListener(listener, s.cfg.MaxConns)) }()
+	s.logger.Info("listening", "address", listener.Addr().String(), "token", s.cfg.Token != "")
+	if s.cfg.Ready != nil {
+		s.cfg.Ready(listener.Addr())
+	}
+	select {
+	case err = <-served:
+		if !errors.Is(err, http.ErrServerClosed) {
+			err = fmt.Errorf("serve on %s: %w", listener.Addr(), err)
+			return errors.Join(err, s.shutdownWithin(ctx))
+		}
+		<-s.stopped // somebody called Shutdown
+		return s.err
+	case <-ctx.Done():
+	}
+	err = s.shutdownWithin(ctx)
+	<-served
+	return err
+}
+
+func (s *Server) shutdownWithin(ctx context.Context) error {
+	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.Grace)
+	defer cancel()
+	return s.Shutdown(grace)
+}
+
+func (s *Server) listen(ctx context.Context) (net.Listener, error) {
+	var c net.ListenConfig
+	listener, err := c.Listen(ctx, "tcp", s.cfg.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s: %w; is the port taken? choose another one", s.cfg.Listen, err)
+	}
+	// "localhost" may lead anywhere; what counts is where it led.
+	if at, ok := listener.Addr().(*net.TCPAddr); s.cfg.Token == "" && (!ok || !at.IP.IsLoopback()) {
+		_ = listener.Close()
+		return nil, fmt.Errorf("%s leads to %s, where others can reach it: %w", s.cfg.Listen, listener.Addr(), errNeedsToken)
+	}
+	return listener, nil
+}
+
+// afterCancel is how long cancelled turns get to write down their end.
+const afterCancel = 10 * time.Second
+
+// Shutdown stops listening and lets running turns end. When ctx ends first it
+// cancels them and waits for their ends. It returns when no request runs any
+// more.
+func (s *Server) Shutdown(ctx context.Context) error {
+	s.stop.Do(func() {
+		defer close(s.stopped)
+		defer s.hurry()
+		if s.http.Shutdown(ctx) == nil {
+			return
+		}
+		s.logger.Warn("turns that still run are cancelled: the time to stop is over")
+		s.hurry()
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), afterCancel)
+		defer cancel()
+		if err := s.http.Shutdown(last); err != nil {
+			s.err = errors.Join(errors.New("requests that do not end were cut off"), s.http.Close())
+		}
+	})
+	<-s.stopped
+	return s.err
+}

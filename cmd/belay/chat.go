@@ -129,7 +129,7 @@ func (t *terminal) reload(ctx context.Context, a *app.App) bool {
 func (t *terminal) explain(err error) error {
 	var found *app.FindingsError
 	if errors.As(err, &found) {
-		if werr := finding.Text(t.errs, finding.Sort(found.Findings)); werr != nil {
+		if werr := finding.Text(t.errs, finding.Clean(found.Findings)); werr != nil {
 			return errors.Join(err, werr)
 		}
 	}
@@ -147,7 +147,9 @@ func (t *terminal) turn(ctx context.Context, a *app.App, line string) (ended boo
 		t.say("%s\n", faint.Render("cancelled"))
 	}
 	if t.trace {
-		t.say("%s", faint.Render(app.TraceText(report)))
+		for line := range strings.Lines(app.TraceText(report)) {
+			t.say("%s\n", faint.Render(strings.TrimSuffix(line, "\n")))
+		}
 	}
 	return report.Ended, nil
 }

@@ -36,7 +36,7 @@ func newCheck() *cobra.Command {
 		Long:  "Check reads the folder's files, imports its hooks and tools, and reports all findings of one run. It exits with 1 when one of them keeps the agent from serving.",
 		Args:  oneDir,
 		RunE: func(c *cobra.Command, args []string) error {
-			write, ok := map[string]func(io.Writer, []finding.Finding) error{"text": finding.Text, "json": finding.JSON, "sarif": finding.SARIF}[format]
+			write, ok := map[string]func(io.Writer, []finding.Finding) error{"text": finding.Text, "json": finding.JSON, "sarif": sarif}[format]
 			if !ok {
 				return fmt.Errorf("--format %q: use text, json or sarif", format)
 			}
@@ -48,14 +48,11 @@ func newCheck() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			findings = finding.Sort(findings)
-			if err := write(c.OutOrStdout(), findings); err != nil {
+			if err := write(c.OutOrStdout(), finding.Clean(findings)); err != nil {
 				return err
 			}
-			for _, one := range findings {
-				if one.Severity == finding.Error {
-					return errSilent
-				}
+			if finding.HasErrors(findings) {
+				return errSilent
 			}
 			return nil
 		},
@@ -63,4 +60,8 @@ func newCheck() *cobra.Command {
 	f.add(c)
 	c.Flags().StringVar(&format, "format", "text", "text, json or sarif")
 	return c
+}
+
+func sarif(w io.Writer, findings []finding.Finding) error {
+	return finding.SARIF(w, findings, app.Rules(), version)
 }

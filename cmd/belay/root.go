@@ -56,7 +56,7 @@ func (f *flags) config(dir string, level slog.Level, log io.Writer) (app.Config,
 	if f.json {
 		handler = slog.NewJSONHandler(log, &slog.HandlerOptions{Level: level})
 	}
-	return app.Config{Dir: dir, Data: f.data, KeyFile: f.keyFile, Python: f.python, Model: f.model, Tenant: f.tenant, Logger: slog.New(handler)}, nil
+	return app.Config{Dir: dir, Data: f.data, KeyFile: f.keyFile, Python: f.python, Model: f.model, Tenant: f.tenant, Version: version, Logger: slog.New(handler)}, nil
 }
 
 // oneDir wants the agent's folder as the one argument.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"os/signal"
 	"syscall"
@@ -14,7 +15,6 @@ import (
 
 	"github.com/belay-run/belay/internal/app"
 	"github.com/belay-run/belay/internal/server"
-	"github.com/belay-run/belay/internal/telemetry"
 )
 
 func newServe() *cobra.Command {
@@ -47,14 +47,6 @@ func newServe() *cobra.Command {
 
 func serve(c *cobra.Command, cfg app.Config, scfg server.Config) (err error) {
 	ctx := c.Context()
-	if err := scfg.Validate(); err != nil {
-		return err
-	}
-	t, err := telemetry.New(telemetry.Config{Logger: cfg.Logger})
-	if err != nil {
-		return err
-	}
-	cfg.Telemetry = t
 	a, err := app.Open(ctx, cfg)
 	if err != nil {
 		return (&terminal{errs: c.ErrOrStderr()}).explain(err)
@@ -62,7 +54,7 @@ func serve(c *cobra.Command, cfg app.Config, scfg server.Config) (err error) {
 	defer func() {
 		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 		defer cancel()
-		err = errors.Join(err, a.Close(end), t.Close(end))
+		err = errors.Join(err, a.Close(end))
 	}()
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP)
@@ -71,14 +63,18 @@ func serve(c *cobra.Command, cfg app.Config, scfg server.Config) (err error) {
 	defer close(done)
 	go reloadOn(ctx, hup, done, a, cfg.Logger)
 
-	scfg.Logger, scfg.Metrics = cfg.Logger, t.Handler()
-	scfg.Ready = func(addr string) {
+	scfg.Logger, scfg.Metrics, scfg.Version = cfg.Logger, a.Metrics(), version
+	scfg.Ready = func(addr net.Addr) {
 		fmt.Fprintf(c.OutOrStdout(), "belay serves %s on http://%s\n", a.AgentID(), addr)
 		if h := a.Health(ctx); h.Scripted {
 			fmt.Fprintln(c.OutOrStdout(), "its model is a script: answers are written in a file")
 		}
 	}
-	return server.New(a, scfg).Run(ctx)
+	s, err := server.New(a, scfg)
+	if err != nil {
+		return err
+	}
+	return s.Run(ctx)
 }
 
 func reloadOn(ctx context.Context, hup <-chan os.Signal, done <-chan struct{}, a *app.App, log *slog.Logger) {

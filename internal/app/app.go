@@ -92,12 +92,7 @@ func (c Config) withDefaults() (Config, error) {
 type FindingsError struct{ Findings []finding.Finding }
 
 func (e *FindingsError) Error() string {
-	n := 0
-	for _, f := range e.Findings {
-		if f.Severity == finding.Error {
-			n++
-		}
-	}
+	n, _ := finding.Count(e.Findings)
 	return fmt.Sprintf("the agent has %d findings and does not serve; run belay check", n)
 }
 

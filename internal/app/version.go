@@ -63,7 +63,7 @@ func (l *loaded) close(ctx context.Context) error {
 
 // failed says whether some finding keeps the agent from serving.
 func (l *loaded) failed() bool {
-	return slices.ContainsFunc(l.findings, func(f finding.Finding) bool { return f.Severity == finding.Error })
+	return finding.HasErrors(l.findings)
 }
 
 // tools checks what only the whole can tell: names that two tools have or that
@@ -90,6 +90,17 @@ func (l *loaded) tools() []finding.Finding {
 		}
 	}
 	return out
+}
+
+// Rules describes the rules whose findings Go makes; those of Python sources bring
+// their own words.
+func Rules() []finding.Rule {
+	return slices.Concat(agent.Rules(), knowledge.Rules(), []finding.Rule{
+		{ID: "reserved-tool", Summary: "A tool has a name of the framework's.", Help: "Give the tool another name."},
+		{ID: "double-tool", Summary: "Two tools have the same name.", Help: "Rename one of them."},
+		{ID: "unknown-response", Summary: "A tool names a response that is not there.", Help: "Write it into responses.yml."},
+		{ID: "model", Summary: "The model cannot be asked.", Help: "Mend integrations.yml, or set the variable that holds its key."},
+	})
 }
 
 // Check reads a folder, imports its Python and reports everything it finds.

@@ -1,0 +1,14 @@
+// Package tests proves what must hold of hooks around a turn, through the running
+// product: agents as folders, real Python workers, the app that the CLI and the
+// server use. A subtest's name begins with the id of what it proves.
+package tests
+
+import (
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreCurrent()) // a search library starts some when it is loaded
+}

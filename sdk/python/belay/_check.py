@@ -13,6 +13,7 @@ import builtins
 import inspect
 import re
 from dataclasses import dataclass, field
+from types import CodeType
 from typing import Any
 
 from belay import _decorate, hooks, tools
@@ -142,9 +143,14 @@ class Report:
 
     def _signals_of_registered(self, hook: Hook) -> None:
         """Looks for signals in a hook that only its registration showed."""
-        code = getattr(inspect.unwrap(hook.fn), "__code__", None)
+        try:
+            code = inspect.unwrap(hook.fn).__code__
+        except BaseException:  # it is no function; that has been reported
+            return
+        if not isinstance(code, CodeType):
+            return
         for source in self._files.authored:
-            if code is None or source.path != code.co_filename or source.tree is None:
+            if source.path != code.co_filename or source.tree is None:
                 continue
             for node in ast.walk(source.tree):
                 if isinstance(node, Function) and code.co_firstlineno == min(

@@ -41,10 +41,18 @@ def wrong_return(name: str, given: object, wanted: str) -> tuple[str, str, str]:
     return "return-annotation", f"{name} {what}", f"write -> {wanted}"
 
 
-def registered_findings(hook: Hook, settled: Iterable[str]) -> Iterator[Finding]:
+def registered_findings(hook: Hook, settled: Iterable[str]) -> list[Finding]:
     """What is wrong with a registered function, but for the rules that the source settled."""
-    settled = set(settled)
-    name = getattr(hook.fn, "__name__", repr(type(hook.fn).__name__))
+    try:
+        return list(_look_at(hook, set(settled)))
+    except BaseException:  # what was decorated may be any object, and its annotations any code
+        message = f"what is registered as {hook.name} cannot be looked at"
+        hint = "decorate an async def directly"
+        return [finding("not-async", hook.file, hook.line, message, hint)]
+
+
+def _look_at(hook: Hook, settled: set[str]) -> Iterator[Finding]:
+    name = hook.name
     wanted = PAYLOAD_TYPES[hook.point]
 
     def wrong(rule: str, message: str, hint: str) -> Finding:
@@ -85,12 +93,12 @@ def _annotation(fn: Callable[..., Any], name: str) -> object:
         return None
     try:
         meaning: object = get_type_hints(inner)[name]
-    except Exception:  # one of the others may be the one that means nothing
+    except BaseException:  # one of the others may be the one that means nothing
         meaning = annotations[name]
         if isinstance(meaning, str):
             try:
                 meaning = eval(meaning, getattr(inner, "__globals__", {}))
-            except Exception:
+            except BaseException:
                 return annotations[name]
         if meaning is None:
             return type(None)

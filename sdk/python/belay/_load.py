@@ -198,7 +198,7 @@ def _entries(hooks: list[_registry.Hook]) -> list[HookEntry]:
     entries = []
     count: dict[str, int] = {}
     for hook in hooks:
-        name = f"{hook.file}:{getattr(hook.fn, '__name__', hook.decorator)}"
+        name = f"{hook.file}:{hook.name}"
         count[name] = count.get(name, 0) + 1
         if count[name] > 1:
             name += f"#{count[name]}"
@@ -262,7 +262,7 @@ def _tool_findings(tool: _registry.Tool, places: dict[str, str]) -> list[Finding
     def report(rule: str, message: str, hint: str) -> None:
         findings.append(finding(rule, tool.file, tool.line, message, hint))
 
-    if not inspect.iscoroutinefunction(tool.fn):
+    if not _is_async(tool.fn):
         report("not-async", f"the tool {tool.name} is not an async function", "write async def")
     if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", tool.name):
         report(
@@ -284,6 +284,13 @@ def _tool_findings(tool: _registry.Tool, places: dict[str, str]) -> list[Finding
         )
     places.setdefault(tool.name, f"{tool.file}:{tool.line}")
     return findings
+
+
+def _is_async(fn: object) -> bool:
+    try:
+        return inspect.iscoroutinefunction(fn)
+    except BaseException:  # an object of the agent's may do anything when it is asked
+        return False
 
 
 def _is_init(file: str) -> bool:

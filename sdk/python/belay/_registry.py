@@ -31,6 +31,7 @@ class Hook:
     final: bool
     timeout_ms: int
     fn: Callable[..., Any]
+    name: str
     file: str
     line: int
 
@@ -101,7 +102,8 @@ def add_hook(
         _too_late(decorator)
         return
     file = _active.relative(path)
-    _active.hooks.append(Hook(decorator, point, lane, final, timeout_ms, fn, file, line))
+    name = name_of(fn)
+    _active.hooks.append(Hook(decorator, point, lane, final, timeout_ms, fn, name, file, line))
 
 
 def add_tool(name: str, description: str, fn: Callable[..., Any], options: dict[str, Any]) -> None:
@@ -111,6 +113,15 @@ def add_tool(name: str, description: str, fn: Callable[..., Any], options: dict[
         _too_late("tool")
         return
     _active.tools.append(Tool(name, description, fn, _active.relative(path), line, options))
+
+
+def name_of(fn: object) -> str:
+    """The name of what was decorated, which need be no function."""
+    try:
+        name = fn.__name__  # type: ignore[attr-defined]
+    except BaseException:  # an object of the agent's may do anything when it is asked
+        name = None
+    return name if isinstance(name, str) else type(fn).__name__
 
 
 def misuse(rule: str, message: str, hint: str) -> None:

@@ -158,7 +158,7 @@ def tool(*args: Any, **options: Any) -> Any:  # noqa: D417 (documented as its ov
             del options[key]
 
     def register(fn: _F) -> _F:
-        name = options.get("name") or getattr(fn, "__name__", "")
+        name = options.get("name") or _registry.name_of(fn)
         description = options.get("description") or _summary(fn)
         _registry.add_tool(str(name), description, fn, options)
         return fn

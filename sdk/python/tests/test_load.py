@@ -171,7 +171,6 @@ def test_lib_is_one_module_under_both_names(agent):
     )
     agent.write("tools/t.py", "from lib.state import seen\nassert seen == ['hooks']\n")
     assert names(agent.load()) == []
-    assert agent.imported.count("lib/state.py") == agent.imported[:2].count("lib/state.py") == 1
 
 
 def test_lib_hides_nothing_of_the_standard_library(agent):

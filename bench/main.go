@@ -1,0 +1,80 @@
+// Command bench prints the speed figures of Belay beside their budgets. It
+// measures the running product: engine, Python workers, whole turns on disk, the
+// program itself. Run it with make bench, on a quiet machine.
+//
+// A budget that is not met is said; it fails the run only with -strict, since a
+// shared machine is noisy.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sort"
+	"time"
+)
+
+// figure is one line of the table.
+type figure struct {
+	what   string
+	got    float64
+	budget float64
+	unit   string
+	note   string
+}
+
+func main() {
+	strict := flag.Bool("strict", false, "exit with 1 when a budget is not met")
+	binary := flag.String("belay", filepath.Join("bin", "belay"), "the program to measure")
+	flag.Parse()
+	ok, err := run(context.Background(), *binary)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+	if !ok && *strict {
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, binary string) (ok bool, err error) {
+	ok = true
+	fmt.Printf("%-62s %12s %12s %8s\n", "what", "figure", "budget", "ratio")
+	for _, measure := range []func(context.Context) ([]figure, error){
+		engine, python, turns,
+		func(ctx context.Context) ([]figure, error) { return program(ctx, binary) },
+	} {
+		figures, err := measure(ctx)
+		if err != nil {
+			return false, err
+		}
+		for _, f := range figures {
+			mark := ""
+			if f.got > f.budget {
+				mark, ok = "  over", false
+			}
+			fmt.Printf("%-62s %9.3g %-2s %9.3g %-2s %7.2f%s%s\n", f.what, f.got, f.unit, f.budget, f.unit, f.got/f.budget, mark, f.note)
+		}
+	}
+	return ok, nil
+}
+
+// median runs f n times after a warm-up of n/10 and returns the median time.
+func median(n int, f func() error) (time.Duration, error) {
+	times := make([]time.Duration, 0, n)
+	for i := range n + n/10 {
+		began := time.Now()
+		if err := f(); err != nil {
+			return 0, err
+		}
+		if i >= n/10 {
+			times = append(times, time.Since(began))
+		}
+	}
+	sort.Slice(times, func(i, j int) bool { return times[i] < times[j] })
+	return times[n/2], nil
+}
+
+func in(d time.Duration, unit time.Duration) float64 { return float64(d) / float64(unit) }

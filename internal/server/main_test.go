@@ -164,8 +164,8 @@ func start(t *testing.T, service Service, cfg Config) *running {
 	}
 	t.Cleanup(func() {
 		cancel()
+		r.client.CloseIdleConnections() // those never used would hold the server up
 		<-r.ended
-		r.client.CloseIdleConnections()
 	})
 	return r
 }

@@ -2,10 +2,10 @@
 
 ``hooks``, ``tools`` and ``lib`` are packages of the agent, whatever else of these
 names is installed. ``lib/x.py`` is one module under its two names, ``lib.x`` and
-``x``, so that what tools and hooks keep in it is shared; the short name never hides
-a module of the standard library. Code is compiled from the source each time: a
-cached file whose age is known to the second would run the hook as it was before
-a quick edit.
+``x``, so that what tools and hooks keep in it is shared; the short name hides nothing
+that is installed, so ``lib/redis.py`` may itself import the package redis. Code is
+compiled from the source each time: a cached file whose age is known to the second
+would run the hook as it was before a quick edit.
 """
 
 from __future__ import annotations
@@ -188,11 +188,10 @@ class AgentFinder(MetaPathFinder):
             return parent is not None and parent is sys.modules.get(
                 f"lib.{fullname.rpartition('.')[0]}"
             )
-        spec = PathFinder.find_spec(head, [lib])
-        if spec is None:
+        if PathFinder.find_spec(head, [lib]) is None:
             return False
-        # A folder of data is no reason to hide an installed package of the same name.
-        return spec.origin is not None or PathFinder.find_spec(head) is None
+        installed = PathFinder.find_spec(head)
+        return installed is None or installed.loader is None  # a mere folder of that name
 
     def _loader(self, fullname: str, path: str) -> _AuthoredLoader:
         return _AuthoredLoader(fullname, path, self._root, self._announcer)

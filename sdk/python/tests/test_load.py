@@ -179,16 +179,24 @@ def test_lib_hides_nothing_of_the_standard_library(agent):
     assert names(agent.load()) == []
 
 
-def test_lib_goes_before_installed_packages_but_a_folder_of_data_does_not(agent, package):
-    package("vendored.py", "where = 'installed'")
-    package("data/__init__.py", "where = 'installed'")
-    agent.write("lib/vendored.py", "where = 'lib'")
-    agent.write("lib/data/readme.txt", "")
+def test_the_short_name_hides_nothing_that_is_installed(agent, package):
+    package("redis.py", "where = 'installed'")
+    agent.write("lib/redis.py", "import redis\nwhere = 'lib, over ' + redis.where\n")
     agent.write(
         "hooks.py",
-        "import vendored, data\nplaces = vendored.where, data.where\n"
-        "assert places == ('lib', 'installed'), places\n",
+        """
+        import redis, lib.redis
+        assert redis.where == "installed"
+        assert lib.redis.where == "lib, over installed"
+        """,
     )
+    assert names(agent.load()) == []
+
+
+def test_a_mere_folder_does_not_hide_the_short_name(agent):
+    agent.write("data/readme.txt", "")
+    agent.write("lib/data.py", "where = 'lib'")
+    agent.write("hooks.py", "import data\nassert data.where == 'lib'\n")
     assert names(agent.load()) == []
 
 

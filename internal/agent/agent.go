@@ -54,7 +54,7 @@ type Agent struct {
 
 	// The lists are sorted paths relative to Dir, with slashes.
 	HookFiles      []string // hooks.py and hooks/**/*.py
-	ToolFiles      []string // tools/*.py
+	ToolFiles      []string // tools.py and tools/*.py
 	KnowledgeFiles []string // references/**/*.md
 }
 

@@ -172,6 +172,9 @@ func (a *Agent) list(f *folder) {
 	if f.regular("hooks.py") {
 		a.HookFiles = append(a.HookFiles, "hooks.py")
 	}
+	if f.regular("tools.py") {
+		a.ToolFiles = append(a.ToolFiles, "tools.py")
+	}
 	python := func(p string) bool { return path.Ext(p) == ".py" && path.Base(p) != "__init__.py" }
 	a.HookFiles = append(a.HookFiles, f.walk("hooks", python)...)
 	for _, p := range f.walk("tools", python) {
@@ -179,11 +182,12 @@ func (a *Agent) list(f *folder) {
 			a.ToolFiles = append(a.ToolFiles, p)
 			continue
 		}
-		f.reader(p).whole().warn("not-acted-on", "tools are read from tools/*.py only, not from folders in it", "move the file up if it has tools")
+		f.reader(p).whole().warn("not-acted-on", "tools are read from tools.py and tools/*.py, not from folders below", "move the file up if it has tools")
 	}
 	a.KnowledgeFiles = f.walk("references", func(p string) bool { return strings.EqualFold(path.Ext(p), ".md") })
 	f.walk("lib", func(string) bool { return false }) // for its links
 	slices.Sort(a.HookFiles)
+	slices.Sort(a.ToolFiles)
 
 	if names := f.names("skills"); len(names) > 0 {
 		f.reader("skills").whole().err("unsupported-skills", "the agent has skills, which this version cannot run", "use a later version; without its skills the agent would not do what it was written for")
@@ -194,7 +198,7 @@ func (a *Agent) list(f *folder) {
 	for _, m := range [][2]string{
 		{"agent.yaml", AgentFile}, {"integrations.yaml", IntegrationsFile}, {"responses.yaml", ResponsesFile}, {"integration.yml", IntegrationsFile},
 		{"response.yml", ResponsesFile}, {"memory.yaml", "memory.yml"}, {"hook.py", "hooks.py"}, {"hook", "hooks/"}, {"tool", "tools/"},
-		{"tools.py", "a file in tools/"}, {"reference", "references/"},
+		{"tool.py", "tools.py"}, {"reference", "references/"},
 	} {
 		if f.exists(m[0]) && (m[0] != "agent.yaml" || f.exists(AgentFile)) {
 			f.reader(m[0]).whole().warn("misnamed-file", "nothing reads this; the name looked for is "+m[1], "rename it, or delete it if it is not meant for Belay")
@@ -258,11 +262,13 @@ func (f *folder) walk(dir string, want func(path string) bool) []string {
 			f.reader(dir).whole().err("too-many-files", fmt.Sprintf("the agent has more than %d files", maxFiles), "take out what does not belong to it")
 			return fs.SkipAll
 		}
+		hidden := p != dir && (d.Name() == "__pycache__" || strings.HasPrefix(d.Name(), "."))
 		switch {
 		case d.IsDir():
-			if p != dir && (d.Name() == "__pycache__" || strings.HasPrefix(d.Name(), ".")) {
+			if hidden {
 				return fs.SkipDir
 			}
+		case hidden:
 		case d.Type()&fs.ModeSymlink != 0:
 			if f.link(p, whole) && want(p) {
 				out = append(out, p)

@@ -266,14 +266,14 @@ func (s *section) keyVariable() string {
 	return names[0]
 }
 
-// script reads the script of a scripted model: a file of the folder, or a list
-// of rules.
+// script reads the script of a scripted model: a file of the folder, or the
+// script itself.
 func (f *folder) script(m *Model, s *section, whole spot) {
 	script := s.find("script")
 	switch {
 	case script == nil:
 		whole.err("missing-script", s.path+" is scripted and names no script", "write script: FILE, with a file of this folder")
-	case script.value.kind == isList:
+	case script.value.kind == isList || script.value.kind == isMapping:
 		if raw, ok := s.r.raw(script.value); ok {
 			m.Script = raw // JSON is YAML
 		}
@@ -283,7 +283,7 @@ func (f *folder) script(m *Model, s *section, whole spot) {
 			m.Script = data
 		}
 	default:
-		s.r.mismatch(script.value, s.full("script"), isText, "name a file of this folder, or write a list of rules")
+		s.r.mismatch(script.value, s.full("script"), isText, "name a file of this folder, or write the script under it")
 	}
 }
 

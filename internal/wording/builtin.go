@@ -50,7 +50,7 @@ var texts = map[string]map[string]string{
 const confirmPlain = "" // no response of its own: a variant of ConfirmTool
 
 var withArguments = func() *condition.Condition {
-	c, err := condition.Compile("arguments")
+	c, err := condition.Compile(`arguments and arguments != "{}"`)
 	if err != nil {
 		panic(err)
 	}

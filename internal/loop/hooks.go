@@ -2,6 +2,7 @@ package loop
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/belay-run/belay/hook"
 	"github.com/belay-run/belay/internal/step"
@@ -39,7 +40,7 @@ func (h *Hooks) Shown(key string, p hook.Payload) error {
 }
 
 func (h *Hooks) at(key string, p hook.Payload, decide bool) (hook.Result, error) {
-	point := p.Point()
+	point, began := p.Point(), time.Now()
 	chain := h.Set.Chain(point, h.Who)
 	if chain == nil {
 		h.trace(Line{Kind: "point", Point: point.Name, Key: key, Outcome: hook.Continue.String()})
@@ -69,6 +70,7 @@ func (h *Hooks) at(key string, p hook.Payload, decide bool) (hook.Result, error)
 		line.Observers += len(final)
 	}
 	line.Runs, line.Asked, line.Outcome = end.Runs, len(end.Runs), end.Kind.String()
+	line.At, line.Took = began, time.Since(began)
 	h.trace(line)
 	return end, nil
 }

@@ -158,7 +158,6 @@ type Line struct {
 	// Why says more: why hooks were not asked, how a turn ended, what was cut.
 	Why string `json:"why,omitempty"`
 	// Model calls: purpose, iteration, time, tokens, whether it streamed.
-	Model     string        `json:"model,omitempty"`
 	Purpose   string        `json:"purpose,omitempty"`
 	Iteration int           `json:"iteration,omitempty"`
 	Attempt   int           `json:"attempt,omitempty"`

@@ -179,13 +179,9 @@ func (m *maker) run(ctx context.Context, r *hook.Run, start time.Time) time.Time
 
 // completion makes the span of a model call. It has no message.
 func (m *maker) completion(l *loop.Line) {
-	model := l.Model
-	if model == "" {
-		model = m.model
-	}
-	provider, name, ok := strings.Cut(model, "/")
+	provider, name, ok := strings.Cut(m.model, "/")
 	if !ok {
-		provider, name = "", model
+		provider, name = "", m.model
 	}
 	attrs := []attribute.KeyValue{
 		attribute.String(keyOperation, "chat"), text(keyModel, name), attribute.String("belay.model.purpose", l.Purpose),

@@ -19,7 +19,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/belay-run/belay/hook"
 	"github.com/belay-run/belay/internal/condition"
 )
 
@@ -132,13 +131,14 @@ func (b *Book) Names() []string {
 	return slices.Sorted(maps.Keys(all))
 }
 
+// outgoingRejectedLater is a later spelling of [OutgoingRejected].
+const outgoingRejectedLater = "utter_outgoing_message_rejected"
+
 // spellings returns the names under which a response is looked for, the one that
 // wins first: of two spellings, the later one.
 func spellings(name string) []string {
-	for _, p := range hook.Points {
-		if p.RejectedAlias != "" && (name == p.Rejected || name == p.RejectedAlias) {
-			return []string{p.RejectedAlias, p.Rejected}
-		}
+	if name == OutgoingRejected || name == outgoingRejectedLater {
+		return []string{outgoingRejectedLater, OutgoingRejected}
 	}
 	return []string{name}
 }

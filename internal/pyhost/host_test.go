@@ -71,53 +71,29 @@ async def again(response: ModelResponsePayload) -> ModelResponsePayload:
 	})
 }
 
-func TestT62HookThatEndsItsInterpreter(t *testing.T) {
-	r := newRig(t, shout+`
-import os
-
-@modify_outgoing_text()
-async def leave(message: OutgoingTextPayload) -> OutgoingTextPayload:
-    os._exit(3)
-`)
+func TestNoteOfLostState(t *testing.T) {
+	r := newRig(t, shout+guard("leave", "", "import os\nos._exit(3)"))
 	r.spareReady()
-	f := r.failed(r.ask("leave"), hook.Crash)
-	if !strings.Contains(f.Message, "exit status 3") || f.File != "hooks.py" {
-		t.Errorf("failure is %+v", f)
-	}
-	a := r.ask("shout", "text", "hallo")
-	if got := r.text(a); got != `"hallo!"` {
-		t.Errorf("text is %s", got)
-	}
-	if len(a.Notes) != 1 || !strings.Contains(a.Notes[0], "state was lost") {
-		t.Errorf("notes are %q", a.Notes)
-	}
-	if a := r.ask("shout"); len(a.Notes) != 0 {
-		t.Errorf("the note came twice: %q", a.Notes)
-	}
-	r.log.wait(t, "the Python worker was lost", "exit status 3")
+	r.failed(r.ask("leave"), hook.Crash)
+	t.Run("T74 the next answer says that module state was lost", func(t *testing.T) {
+		a := r.ask("shout")
+		if len(a.Notes) != 1 || !strings.Contains(a.Notes[0], "state was lost") || !strings.Contains(a.Notes[0], "exit status 3") {
+			t.Errorf("notes are %q", a.Notes)
+		}
+		if a := r.ask("shout"); len(a.Notes) != 0 {
+			t.Errorf("the note came twice: %q", a.Notes)
+		}
+		if a := r.start(t.Context(), "shout", "another").wait(); len(a.Notes) != 1 {
+			t.Errorf("another conversation is not told: %q", a.Notes)
+		}
+	})
+	t.Run("T74 and so does the log", func(t *testing.T) {
+		r.log.wait(t, "the Python worker was lost, and the state that modules kept in it", "exit status 3")
+	})
 }
 
-func TestT61HookThatNeverYields(t *testing.T) {
-	r := newRig(t, shout+`
-import time
-
-@modify_outgoing_text(timeout_ms=200)
-async def sleep(message: OutgoingTextPayload) -> OutgoingTextPayload:
-    time.sleep(60)
-`)
-	r.spareReady()
-	stuck := r.start(t.Context(), "sleep", "a")
-	waits := r.start(t.Context(), "shout", "b", "text", "hallo")
-	a := stuck.wait()
-	r.failed(a, hook.Timeout)
-	if took := time.Since(stuck.start); took > 300*time.Millisecond {
-		t.Errorf("the timeout came after %v", took)
-	}
-	if got := r.text(waits.wait()); got != `"hallo!"` {
-		t.Errorf("text is %s", got)
-	}
-	if took := time.Since(stuck.start); took > 1200*time.Millisecond {
-		t.Errorf("the other conversation waited %v", took)
-	}
-	r.log.wait(t, "blocked it beyond its limit", "in sleep")
+func TestStuckWorkerShowsItsStack(t *testing.T) {
+	r := newRig(t, shout+guard("sleep", "timeout_ms=50", "import time\ntime.sleep(60)"))
+	r.failed(r.ask("sleep"), hook.Timeout)
+	r.log.wait(t, "blocked it beyond its limit", "hooks.py", "in sleep")
 }

@@ -34,7 +34,10 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-const patience = 30 * time.Second // for what must happen; nothing waits so long when all is well
+const (
+	patience = 30 * time.Second       // for what must happen; nothing waits so long when all is well
+	busyRoom = 400 * time.Millisecond // how much later things may happen on a busy machine
+)
 
 // rig is a host over an agent's folder, with what it logged and told.
 type rig struct {
@@ -234,6 +237,13 @@ type eventbook struct {
 }
 
 func newEventbook() *eventbook { return &eventbook{grown: make(chan struct{})} }
+
+// forget drops what was told so far.
+func (b *eventbook) forget() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.all = nil
+}
 
 func (b *eventbook) add(e Event) {
 	b.mu.Lock()

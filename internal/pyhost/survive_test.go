@@ -15,8 +15,15 @@ func guard(name, decorator, body string) string {
 		decorator, name, strings.ReplaceAll(strings.TrimSpace(body), "\n", "\n    "))
 }
 
+// watcher makes an observe hook of outgoing text with that body. An agent may have
+// many of them at one point, so they share an interpreter.
+func watcher(name, decorator, body string) string {
+	return fmt.Sprintf("\n@on_outgoing_text(%s)\nasync def %s(message: OutgoingTextPayload) -> None:\n    %s\n",
+		decorator, name, strings.ReplaceAll(strings.TrimSpace(body), "\n", "\n    "))
+}
+
 func TestRaise(t *testing.T) {
-	for _, c := range []struct{ raise, want string }{
+	cases := []struct{ raise, want string }{
 		{"raise ValueError('secret words')", "ValueError: secret words"},
 		{"raise SystemExit(3)", "SystemExit: 3"},
 		{"raise KeyboardInterrupt()", "KeyboardInterrupt"},
@@ -24,12 +31,11 @@ func TestRaise(t *testing.T) {
 		{"raise GeneratorExit()", "GeneratorExit"},
 		{"raise ExceptionGroup('two', [ValueError('a'), HookRejection('b')])", "ExceptionGroup: two (2 sub-exceptions)"},
 		{"raise StopIteration()", "RuntimeError: coroutine raised StopIteration"},
-		{"return deep(0)", "RecursionError: maximum recursion depth exceeded"},
+		{"deep(0)", "RecursionError: maximum recursion depth exceeded"},
 		{"raise Rude()", "Rude: (its text cannot be made)"},
 		{"await asyncio.gather(down(), down())", "KeyError: 'down'"},
-	} {
-		t.Run(c.raise, func(t *testing.T) {
-			r := newRig(t, shout+`
+	}
+	hooks := shout + `
 import asyncio
 
 class Rude(Exception):
@@ -41,13 +47,21 @@ def deep(n):
 
 async def down():
     raise KeyError("down")
-`+guard("bad", "", c.raise))
-			pid := r.pid()
-			f := r.failed(r.ask("bad"), hook.Crash)
+`
+	for i, c := range cases {
+		hooks += watcher(fmt.Sprintf("bad%d", i), "timeout_ms=5000", c.raise)
+	}
+	// Signals in observers are findings of the check; the host runs them all the same.
+	r := newRig(t, strings.ReplaceAll(hooks, "HookRejection('b')", "[HookRejection][0]('b')"))
+	pid := r.pid()
+	for i, c := range cases {
+		t.Run(c.raise, func(t *testing.T) {
+			name := fmt.Sprintf("bad%d", i)
+			f := r.failed(r.ask(name), hook.Crash)
 			if !strings.HasPrefix(f.Message, c.want) {
 				t.Errorf("message is %q", f.Message)
 			}
-			if f.File != "hooks.py" || f.Line < 10 || !strings.Contains(f.Traceback, " in bad") || strings.Contains(f.Traceback, "secret") || len(f.Traceback) > 8000 {
+			if f.File != "hooks.py" || f.Line < 10 || !strings.Contains(f.Traceback, " in "+name) || strings.Contains(f.Traceback, "secret") || len(f.Traceback) > 8000 {
 				t.Errorf("failure is %+v", f)
 			}
 			if got := r.text(r.ask("shout", "text", "hallo")); got != `"hallo!"` || r.pid() != pid {
@@ -79,7 +93,7 @@ func TestWrongReturn(t *testing.T) {
 
 // What ends or breaks a worker fails the call that did it, and only that.
 func TestLostWorker(t *testing.T) {
-	for _, c := range []struct{ name, body, why string }{
+	cases := []struct{ name, body, why string }{
 		{"T62 os._exit", "os._exit(3)", "exit status 3"},
 		{"T62 a segmentation fault", "ctypes.string_at(1)", "segmentation fault"},
 		{"T62 killed", "os.kill(os.getpid(), signal.SIGKILL)", "signal: killed"},
@@ -92,9 +106,8 @@ func TestLostWorker(t *testing.T) {
 		{"its pipe closed", "os.close(4)", "it ended with exit status 71"},
 		{"all descriptors closed", "os.closerange(3, 256)\nawait asyncio.sleep(5)", ""},
 		{"sys.exit in the end", "import threading\nthreading.Thread(target=os._exit, args=(4,)).start()\nawait asyncio.sleep(5)", "exit status 4"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			r := newRig(t, shout+`
+	}
+	hooks := shout + `
 import asyncio, ctypes, os, resource, signal, sys
 
 class Deep:
@@ -103,10 +116,16 @@ class Deep:
 
 def deep():
     return repr(Deep())
-`+guard("bad", "timeout_ms=4000", c.body))
+`
+	for i, c := range cases {
+		hooks += watcher(fmt.Sprintf("bad%d", i), "timeout_ms=4000", c.body)
+	}
+	r := newRig(t, hooks)
+	for i, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
 			r.spareReady()
-			bad := r.start(t.Context(), "bad", "a")
-			a := bad.wait()
+			r.events.forget()
+			a := r.ask(fmt.Sprintf("bad%d", i))
 			if c.name == "T62 out of memory" && a.Failure != nil && strings.HasPrefix(a.Failure.Message, "MemoryError") {
 				return // the interpreter got away with an exception
 			}
@@ -136,44 +155,65 @@ func TestInputClosed(t *testing.T) {
 }
 
 func TestBlocked(t *testing.T) {
-	for _, c := range []struct{ name, body string }{
+	cases := []struct{ name, body string }{
 		{"T61 a sleep", "time.sleep(60)"},
 		{"T61 a busy loop", "while True: pass"},
 		{"T61 C code that keeps the interpreter", "ctypes.PyDLL(None).sleep(60)"},
 		{"T61 a regular expression", "re.match(r'(a+)+$', 'a' * 60 + 'b')"},
 		{"T61 in a later step", "await asyncio.sleep(0.01)\ntime.sleep(60)"},
 		{"T61 in a task of the hook", "await asyncio.gather(late())"},
-		{"T61 in a payload's serialiser", "message.text = Slow()\nreturn message.model_copy(update={'text': Slow()})"},
+		{"T61 in a destructor", "message.text = Slow()\nmessage.text = ''"},
 		{"T61 after swallowing the cancellation", "try:\n    await asyncio.sleep(60)\nexcept asyncio.CancelledError:\n    time.sleep(60)"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			r := newRig(t, shout+`
+		{"T61 in a serialiser", ""}, // of the modify hook below
+	}
+	hooks := shout + `
 import asyncio, ctypes, re, time
+from typing import Any
+from pydantic import BaseModel, model_serializer
 
 class Slow(str):
     def __del__(self):
         while True: pass
 
+class Spin(BaseModel):
+    @model_serializer
+    def spin(self) -> Any:
+        while True: pass
+
 async def late():
     await asyncio.sleep(0.01)
     time.sleep(60)
-`+guard("bad", "timeout_ms=100", c.body))
+
+@modify_tool_call(timeout_ms=100)
+async def bad8(call: ToolCallPayload) -> ToolCallPayload:
+    return call.model_copy(update={"arguments": {"x": Spin()}})
+`
+	for i, c := range cases[:len(cases)-1] {
+		hooks += watcher(fmt.Sprintf("bad%d", i), "timeout_ms=100", c.body)
+	}
+	r := newRig(t, hooks)
+	best := time.Hour
+	for i, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
 			r.spareReady()
-			bad := r.start(t.Context(), "bad", "a")
-			r.failed(bad.wait(), hook.Timeout)
-			if took := time.Since(bad.start); took > 250*time.Millisecond {
-				t.Errorf("the timeout came after %v", took)
+			r.events.forget()
+			a := r.start(t.Context(), fmt.Sprintf("bad%d", i), "a").wait()
+			r.failed(a, hook.Timeout)
+			if best = min(best, a.Took-100*time.Millisecond); a.Took > 100*time.Millisecond+busyRoom {
+				t.Errorf("the timeout came after %v", a.Took)
 			}
 			start := time.Now()
 			if got := r.text(r.ask("shout", "text", "hallo")); got != `"hallo!"` {
 				t.Errorf("text is %s", got)
 			}
-			if took := time.Since(start); took > 1500*time.Millisecond {
+			if took := time.Since(start); took > time.Second+busyRoom {
 				t.Errorf("the next call waited %v", took)
 			}
 			r.events.waitFor(t, WorkerReplaced)
 		})
+	}
+	if best > 50*time.Millisecond {
+		t.Errorf("no timeout came within 50 ms of the limit; the best came %v late", best)
 	}
 }
 
@@ -210,7 +250,6 @@ func TestForkedChild(t *testing.T) {
 		{"of C code that leaves the group and keeps the pipes", "if ctypes.CDLL(None).fork() == 0:\n    os.setsid()\n    time.sleep(3)\n    os._exit(0)"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
 			r := newRig(t, shout+"\nimport asyncio, ctypes, os, time\n"+guard("bad", "timeout_ms=2000", c.body)+`
 @modify_tool_call()
 async def leave(call: ToolCallPayload) -> ToolCallPayload:

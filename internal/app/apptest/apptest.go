@@ -95,7 +95,7 @@ func StartIn(t testing.TB, dir string, options ...func(*app.Config)) *Agent {
 	t.Helper()
 	a := &Agent{T: t, Dir: dir, log: &lockedBuffer{}}
 	cfg := app.Config{Dir: dir, Data: filepath.Join(dir, ".belay"), Logger: slog.New(slog.NewTextHandler(a.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
-		WrapModel: func(m chat.Model) chat.Model { a.model = &recording{Model: m}; return a.model }}
+		WrapModel: func(m chat.Model) chat.Model { a.model = &recording{Model: m, next: map[string][]Answer{}}; return a.model }}
 	for _, o := range options {
 		o(&cfg)
 	}
@@ -184,9 +184,35 @@ func (a *Agent) Send(ctx context.Context, in server.Inbound) (Reply, error) {
 
 // Requests returns what the model was asked so far, quiet calls among them.
 func (a *Agent) Requests() []chat.Request {
+	var out []chat.Request
+	for _, r := range a.asked() {
+		out = append(out, r.Request)
+	}
+	return out
+}
+
+func (a *Agent) asked() []asking {
 	a.model.mu.Lock()
 	defer a.model.mu.Unlock()
-	return append([]chat.Request(nil), a.model.asked...)
+	return append([]asking(nil), a.model.asked...)
+}
+
+// Prompts decodes the messages of each request that was made for one
+// conversation.
+func (a *Agent) Prompts(sender string) [][]map[string]any {
+	a.T.Helper()
+	var out [][]map[string]any
+	for _, r := range a.asked() {
+		if r.By != sender {
+			continue
+		}
+		var messages []map[string]any
+		if err := json.Unmarshal(r.Messages, &messages); err != nil {
+			a.T.Fatalf("messages of request %d of %s: %v", len(out), sender, err)
+		}
+		out = append(out, messages)
+	}
+	return out
 }
 
 // Messages decodes the messages of the i-th request; a negative i counts from
@@ -323,18 +349,38 @@ func (a *Agent) Noted() []string {
 // Log returns the log so far.
 func (a *Agent) Log() string { return a.log.String() }
 
-// recording keeps what a model is asked.
+// Next makes the model give these answers to the conversation, before it goes on
+// with what it says by itself. So tests that share an agent bring their own.
+func (a *Agent) Next(sender string, answers ...Answer) {
+	a.model.mu.Lock()
+	defer a.model.mu.Unlock()
+	a.model.next[sender] = append(a.model.next[sender], answers...)
+}
+
+// asking is one request to the model, and the conversation it was for.
+type asking struct {
+	chat.Request
+	By string
+}
+
+// recording keeps what a model is asked, and gives the answers of [Agent.Next].
 type recording struct {
 	chat.Model
 	mu    sync.Mutex
-	asked []chat.Request
+	asked []asking
+	next  map[string][]Answer
 }
 
 func (r *recording) Complete(ctx context.Context, req chat.Request, delta func(string)) (chat.Response, error) {
+	who := chat.Conversation(ctx)
 	r.mu.Lock()
-	r.asked = append(r.asked, req)
+	r.asked = append(r.asked, asking{Request: req, By: who})
+	answer := r.Model.Complete
+	if next := r.next[who]; len(next) > 0 {
+		answer, r.next[who] = next[0], next[1:]
+	}
 	r.mu.Unlock()
-	return r.Model.Complete(ctx, req, delta)
+	return answer(ctx, req, delta)
 }
 
 type lockedBuffer struct {

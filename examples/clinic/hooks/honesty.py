@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from lib.ledger import bookings
-
 from belay.hooks import (
     KnowledgeQueryPayload,
     KnowledgeResultsPayload,
@@ -15,6 +13,7 @@ from belay.hooks import (
     modify_model_response,
     modify_tool_call,
 )
+from lib.ledger import bookings
 
 _CLAIMS = ("is booked", "have booked", "i booked", "booked you")
 

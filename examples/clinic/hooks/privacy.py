@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 
-from lib.masking import mask
-
 from belay.hooks import (
     HookRejection,
     IncomingMessagePayload,
@@ -17,6 +15,7 @@ from belay.hooks import (
     modify_outgoing_text,
     modify_tool_result,
 )
+from lib.masking import mask
 
 _PRIVATE = ("insurance", "birth_date")
 

@@ -5,7 +5,12 @@ from __future__ import annotations
 import logging
 import time
 
-from belay.hooks import TurnFinishedPayload, TurnStartedPayload, on_turn_finished, on_turn_started
+from belay.hooks import (
+    TurnFinishedPayload,
+    TurnStartedPayload,
+    on_turn_finished,
+    on_turn_started,
+)
 
 log = logging.getLogger("clinic.timing")
 _started: dict[str, float] = {}

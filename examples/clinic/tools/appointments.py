@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from lib.ledger import note_booking
-
 from belay.tools import ToolContext, ToolResult, tool
+from lib.ledger import note_booking
 
 _FREE = {"Monday": ["9:00", "10:30"], "Tuesday": ["8:30", "14:00"], "Friday": ["11:00"]}
 _PATIENTS = {

@@ -1,6 +1,9 @@
 package hook
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Chain is the hooks of one point for one caller: built once, never changed. A
 // nil Chain is a point where nobody stands.
@@ -32,7 +35,7 @@ func (c *Chain) Observers() (first, final []*Hook) {
 	if c == nil {
 		return nil, nil
 	}
-	return c.observe, c.final
+	return slices.Clip(c.observe), slices.Clip(c.final)
 }
 
 // Disabled returns the hooks that would stand in the chain but are switched off.
@@ -40,7 +43,7 @@ func (c *Chain) Disabled() []*Hook {
 	if c == nil {
 		return nil
 	}
-	return c.disabled
+	return slices.Clip(c.disabled)
 }
 
 // named returns the hook of the modify lane with that name, or nil.
@@ -101,6 +104,7 @@ func ready(hooks []*Hook) ([]*Hook, error) {
 			return nil, fmt.Errorf("hook %d of %d is nil", i+1, len(hooks))
 		}
 		h := *given
+		h.Match = Match{Tools: slices.Clone(h.Match.Tools), Agents: slices.Clone(h.Match.Agents)} // clones of an empty list are empty, not nil
 		own[i] = &h
 		if err := h.prepare(); err != nil {
 			return nil, err

@@ -3,6 +3,7 @@ package hook
 import (
 	"context"
 	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 )
@@ -66,7 +67,7 @@ func (e *Engine) Switch(off map[string]bool) {
 }
 
 // Hooks returns the engine's hooks in order. The caller must not write to it.
-func (e *Engine) Hooks() []*Hook { return e.table.Load().hooks }
+func (e *Engine) Hooks() []*Hook { return slices.Clip(e.table.Load().hooks) }
 
 // Chain returns the hooks at point that see who, nil when nobody stands there.
 func (e *Engine) Chain(point *Point, who Who) *Chain { return e.Pin().Chain(point, who) }
@@ -128,7 +129,8 @@ func (e *Engine) decide(ctx context.Context, c *Chain, p Payload, who Asker) Res
 }
 
 // Ask puts one payload to one hook and waits for its answer, which comes within
-// the hook's limit and a grace. It neither folds nor records.
+// the hook's limit and a grace, or when ctx ends: then what the hook says counts
+// no more. It neither folds nor records.
 func (e *Engine) Ask(ctx context.Context, h *Hook, p Payload, who Asker) Answer {
 	answers := make(chan Answer, 1)
 	h.host().Start(ctx, Question{Hook: h, Payload: p, Key: who.Key, Turn: who.Turn}, func(a Answer) {
@@ -137,7 +139,11 @@ func (e *Engine) Ask(ctx context.Context, h *Hook, p Payload, who Asker) Answer 
 		default: // a second answer counts for nothing
 		}
 	})
-	return <-answers
+	a := <-answers
+	if ctx.Err() != nil && (a.Failure == nil || a.Failure.Kind != Cancelled) {
+		a.Failure = gaveUp(ctx)
+	}
+	return a
 }
 
 // Watch hands a payload to observers, in order, and does not wait for them. What

@@ -64,14 +64,14 @@ func (f Func) call(ctx context.Context, p Payload, a *Answer) {
 	}()
 	v, err := f(ctx, p)
 	switch {
-	case err == nil && !v.Kind.known():
-		a.Failure = failure(WrongReturn, "%s is no verdict", v.Kind)
-	case err == nil:
-		a.Verdict, a.Failure = v, nil
-	case ctx.Err() != nil:
+	case ctx.Err() != nil: // too late, whatever it says
 		a.Failure = gaveUp(ctx)
-	default:
+	case err != nil:
 		a.Failure = failure(Crash, "%v", err)
+	case !v.Kind.known():
+		a.Failure = failure(WrongReturn, "%s is no verdict", v.Kind)
+	default:
+		a.Verdict, a.Failure = v, nil
 	}
 }
 

@@ -63,9 +63,6 @@ func Resume(c *Chain, data []byte) (State, error) {
 	if names := c.names(); !slices.Equal(names, d.Hooks) || (c != nil && c.point != point) {
 		return State{}, fmt.Errorf("the state belongs to hooks %q at %s, not to %q", d.Hooks, d.Point, names)
 	}
-	if d.At < 0 || d.At > c.Modify() || (d.End == nil && d.At == c.Modify() && len(d.Holds) == 0) {
-		return State{}, fmt.Errorf("state of a chain: hook %d of %d is no place in it", d.At, c.Modify())
-	}
 	p, err := ReadPayload(point, d.Payload)
 	if err != nil {
 		return State{}, err
@@ -75,7 +72,9 @@ func Resume(c *Chain, data []byte) (State, error) {
 		end := s.end(e.Kind, c.named(e.Hook))
 		end.Reason, end.Feedback, end.Failure, end.Refused = e.Reason, e.Feedback, e.Failure, e.Refused
 	}
-	s.settle()
+	if s.At < 0 || s.At > c.Modify() || (s.At == c.Modify() && s.next() == NeedHook) {
+		return State{}, fmt.Errorf("state of a chain: hook %d of %d is no place in it", s.At, c.Modify())
+	}
 	return s, nil
 }
 

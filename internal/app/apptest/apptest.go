@@ -215,6 +215,19 @@ func (a *Agent) Prompts(sender string) [][]map[string]any {
 	return out
 }
 
+// RequestsOf returns what the model was asked so far in one conversation.
+func (a *Agent) RequestsOf(sender string) []chat.Request {
+	a.model.mu.Lock()
+	defer a.model.mu.Unlock()
+	var out []chat.Request
+	for i, r := range a.model.asked {
+		if a.model.of[i] == sender {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
 // Messages decodes the messages of the i-th request; a negative i counts from
 // the end.
 func (a *Agent) Messages(i int) []map[string]any {

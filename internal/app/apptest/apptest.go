@@ -95,7 +95,10 @@ func StartIn(t testing.TB, dir string, options ...func(*app.Config)) *Agent {
 	t.Helper()
 	a := &Agent{T: t, Dir: dir, log: &lockedBuffer{}}
 	cfg := app.Config{Dir: dir, Data: filepath.Join(dir, ".belay"), Logger: slog.New(slog.NewTextHandler(a.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
-		WrapModel: func(m chat.Model) chat.Model { a.model = &recording{Model: m, next: map[string][]Answer{}}; return a.model }}
+		WrapModel: func(m chat.Model) chat.Model {
+			a.model = &recording{Model: m, next: map[string][]Answer{}}
+			return a.model
+		}}
 	for _, o := range options {
 		o(&cfg)
 	}

@@ -220,12 +220,10 @@ func (a *Agent) Prompts(sender string) [][]map[string]any {
 
 // RequestsOf returns what the model was asked so far in one conversation.
 func (a *Agent) RequestsOf(sender string) []chat.Request {
-	a.model.mu.Lock()
-	defer a.model.mu.Unlock()
 	var out []chat.Request
-	for i, r := range a.model.asked {
-		if a.model.of[i] == sender {
-			out = append(out, r)
+	for _, r := range a.asked() {
+		if r.By == sender {
+			out = append(out, r.Request)
 		}
 	}
 	return out

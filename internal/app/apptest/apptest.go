@@ -205,10 +205,7 @@ func (a *Agent) asked() []asking {
 func (a *Agent) Prompts(sender string) [][]map[string]any {
 	a.T.Helper()
 	var out [][]map[string]any
-	for _, r := range a.asked() {
-		if r.By != sender {
-			continue
-		}
+	for _, r := range a.RequestsOf(sender) {
 		var messages []map[string]any
 		if err := json.Unmarshal(r.Messages, &messages); err != nil {
 			a.T.Fatalf("messages of request %d of %s: %v", len(out), sender, err)

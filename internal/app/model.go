@@ -14,25 +14,19 @@ import (
 
 // openModel makes the model that the agent names, or the one that stands in for
 // it.
-func openModel(cfg Config, spec *agent.Agent) (chat.Model, error) {
+func openModel(cfg Config, l *loaded) (chat.Model, error) {
 	if cfg.Client != nil {
 		return cfg.Client, nil
 	}
-	m := spec.Model
+	m := l.spec.Model
 	if cfg.Model != "" {
 		var err error
 		if m, err = named(cfg.Model); err != nil {
 			return nil, err
 		}
 	}
-	if m.Provider == agent.Scripted {
-		script, found := scripted.Parse(m.ScriptFile, m.Script)
-		for _, f := range found {
-			if f.Severity == finding.Error {
-				return nil, &FindingsError{found}
-			}
-		}
-		return script, nil
+	if l.script != nil {
+		return l.script, nil
 	}
 	key := ""
 	variable := m.KeyVariable
@@ -45,6 +39,15 @@ func openModel(cfg Config, spec *agent.Agent) (chat.Model, error) {
 		}
 	}
 	return model.New(model.Config{Provider: m.Provider, Model: m.Name, BaseURL: m.BaseURL, APIKey: key, Extra: m.Settings(), Timeout: m.Timeout, Logger: cfg.Logger})
+}
+
+// readScript reads the script that stands in for a model.
+func readScript(m agent.Model) (*scripted.Script, []finding.Finding) {
+	file := m.ScriptFile
+	if file == "" {
+		file = agent.AgentFile // it stands inline; lines count from the script's first
+	}
+	return scripted.Parse(file, m.Script)
 }
 
 // named reads provider/model or provider/model@base-url.

@@ -17,6 +17,7 @@ import (
 	"github.com/belay-run/belay/internal/finding"
 	"github.com/belay-run/belay/internal/knowledge"
 	"github.com/belay-run/belay/internal/loop"
+	"github.com/belay-run/belay/internal/model/scripted"
 	"github.com/belay-run/belay/internal/prompt"
 	"github.com/belay-run/belay/internal/pyhost"
 	"github.com/belay-run/belay/internal/telemetry"
@@ -29,6 +30,7 @@ type loaded struct {
 	spec     *agent.Agent
 	host     *pyhost.Host
 	index    *knowledge.Index
+	script   *scripted.Script // when the agent's model is one
 	findings []finding.Finding
 }
 
@@ -43,6 +45,10 @@ func read(ctx context.Context, cfg Config, events func(pyhost.Event)) (*loaded, 
 	var found []finding.Finding
 	l.index, found = knowledge.Open(cfg.Dir, l.spec.KnowledgeFiles, l.spec.Language)
 	l.findings = append(l.findings, found...)
+	if l.spec.Model.Provider == agent.Scripted && cfg.Client == nil && cfg.Model == "" {
+		l.script, found = readScript(l.spec.Model)
+		l.findings = append(l.findings, found...)
+	}
 	host, err := pyhost.Load(ctx, pyhost.Config{Dir: cfg.Dir, Python: cfg.Python, Workers: l.spec.Limits.HookWorkers, SDK: sdk.FS,
 		Logger: cfg.Logger, OnEvent: events})
 	if err != nil {
@@ -95,7 +101,7 @@ func (l *loaded) tools() []finding.Finding {
 // Rules describes the rules whose findings Go makes; those of Python sources bring
 // their own words.
 func Rules() []finding.Rule {
-	return slices.Concat(agent.Rules(), knowledge.Rules(), []finding.Rule{
+	return slices.Concat(agent.Rules(), knowledge.Rules(), scripted.Rules(), []finding.Rule{
 		{ID: "reserved-tool", Summary: "A tool has a name of the framework's.", Help: "Give the tool another name."},
 		{ID: "double-tool", Summary: "Two tools have the same name.", Help: "Rename one of them."},
 		{ID: "unknown-response", Summary: "A tool names a response that is not there.", Help: "Write it into responses.yml."},
@@ -116,7 +122,7 @@ func Check(ctx context.Context, cfg Config) (findings []finding.Finding, hooks [
 		hooks = l.host.Hooks()
 	}
 	if l.host != nil && !l.failed() {
-		if _, err := openModel(cfg, l.spec); err != nil {
+		if _, err := openModel(cfg, l); err != nil {
 			l.findings = append(l.findings, modelFinding(err))
 		}
 	}
@@ -158,7 +164,7 @@ func (a *App) load(ctx context.Context) (_ *version, err error) {
 	if l.failed() {
 		return nil, &FindingsError{l.findings}
 	}
-	model, err := openModel(a.cfg, l.spec)
+	model, err := openModel(a.cfg, l)
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -52,7 +53,7 @@ func read(ctx context.Context, cfg Config, events func(pyhost.Event)) (*loaded, 
 	host, err := pyhost.Load(ctx, pyhost.Config{Dir: cfg.Dir, Python: cfg.Python, Workers: l.spec.Limits.HookWorkers, SDK: sdk.FS,
 		Logger: cfg.Logger, OnEvent: events})
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, l.close(ctx))
 	}
 	l.host = host
 	l.findings = append(l.findings, host.Findings()...)
@@ -61,10 +62,14 @@ func read(ctx context.Context, cfg Config, events func(pyhost.Event)) (*loaded, 
 }
 
 func (l *loaded) close(ctx context.Context) error {
-	if l.host == nil {
-		return nil
+	var errs []error
+	if l.host != nil {
+		errs = append(errs, l.host.Close(ctx))
 	}
-	return l.host.Close(ctx)
+	if l.index != nil {
+		errs = append(errs, l.index.Close())
+	}
+	return errors.Join(errs...)
 }
 
 // failed says whether some finding keeps the agent from serving.
@@ -146,7 +151,7 @@ func (v *version) close(ctx context.Context) {
 	v.users.Wait()
 	v.turn.Hooks.Wait()
 	if err := v.loaded.close(ctx); err != nil {
-		v.turn.Logger.Error("the Python workers did not end in order", "error", err)
+		v.turn.Logger.Error("the Python workers or the search index did not end in order", "error", err)
 	}
 }
 

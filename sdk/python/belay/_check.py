@@ -12,6 +12,8 @@ import ast
 import builtins
 import inspect
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any
@@ -49,7 +51,6 @@ class SeenHook:
     lane: str
     file: str
     line: int
-    name: str
     certain: bool  # stands at the top of the file, so it is registered whenever that is imported
     settled: set[str] = field(default_factory=set)  # rules that need no look at the function
 
@@ -83,13 +84,15 @@ class Report:
 
     def read(self, source: SourceFile) -> None:
         """Checks one file from its source."""
-        if source.tree is None:
-            return
-        try:
-            _FileCheck(self, self._project, source).run(source.tree)
-        except RecursionError:
-            message, hint = "is nested too deeply to be checked", "split what is nested"
-            self.findings.append(finding("syntax-error", source.file, 1, message, hint))
+        if source.tree is not None:
+            with self._too_deep(source):
+                _FileCheck(self, self._project, source).run(source.tree)
+
+    def read_init(self, source: SourceFile) -> None:
+        """Looks for hooks and tools in an ``__init__.py``, which is passed over."""
+        if source.tree is not None:
+            with self._too_deep(source):
+                _check_init(self, self._project, source, source.tree)
 
     def add(self, wrong: Finding, first: int, last: int) -> None:
         """Adds a finding about the lines from first to last."""
@@ -99,6 +102,14 @@ class Report:
     def saw(self, hook: SeenHook) -> None:
         """Notes a hook that the source shows."""
         self._seen[hook.file, hook.line] = hook
+
+    @contextmanager
+    def _too_deep(self, source: SourceFile) -> Iterator[None]:
+        try:
+            yield
+        except RecursionError:
+            message, hint = "is nested too deeply to be checked", "split what is nested"
+            self.findings.append(finding("syntax-error", source.file, 1, message, hint))
 
     def _told(self, wrong: Finding) -> bool:
         """Whether the source told the same already, in other words where it is not async."""
@@ -156,8 +167,9 @@ class Report:
                 if isinstance(node, Function) and code.co_firstlineno == min(
                     [node.lineno, *(d.lineno for d in node.decorator_list)]
                 ):
-                    check = _FileCheck(self, self._project, source)
-                    check.signals(hook.decorator, hook.point, hook.lane, node)
+                    with self._too_deep(source):
+                        check = _FileCheck(self, self._project, source)
+                        check.signals(hook.decorator, hook.point, hook.lane, node)
 
 
 def check_files(files: AgentFiles) -> Report:
@@ -166,9 +178,9 @@ def check_files(files: AgentFiles) -> Report:
     for source in files.authored:
         report.read(source)
     for source in files.inits:
-        _check_init(report, source)
+        report.read_init(source)
     checked: set[str] = set()
-    while left := [s for name, s in files.library.items() if name not in checked]:
+    while left := [s for name, s in files.library.items() if s and name not in checked]:
         for source in left:
             checked.add(source.module)
             report.read(source)
@@ -176,14 +188,12 @@ def check_files(files: AgentFiles) -> Report:
     return report
 
 
-def _check_init(report: Report, source: SourceFile) -> None:
-    if source.tree is None:
-        return
-    names = report._project.names(source)
-    for node in ast.walk(source.tree):
+def _check_init(report: Report, project: Project, source: SourceFile, tree: ast.Module) -> None:
+    names = project.names(source)
+    for node in ast.walk(tree):
         for decorator in getattr(node, "decorator_list", []):
             target = decorator.func if isinstance(decorator, ast.Call) else decorator
-            dotted = report._project.resolve(names, target) or ""
+            dotted = project.resolve(names, target) or ""
             if _HOOK_NAME.fullmatch(dotted) or dotted == "belay.tools.tool":
                 report.add(
                     finding(
@@ -214,11 +224,8 @@ class _FileCheck:
         for imported in self._names.imports:
             self._imported(imported)
         top = {id(statement) for statement in tree.body}
-        bare: set[int] = set()
         for node in ast.walk(tree):
             for decorator in getattr(node, "decorator_list", []):
-                if not isinstance(decorator, ast.Call):
-                    bare.add(id(decorator))
                 self._decorated(node, decorator, id(node) in top)
             if isinstance(node, ast.Call):
                 self._called(node)
@@ -313,17 +320,17 @@ class _FileCheck:
         self, name: str, point: str, lane: str, node: Any, decorator: ast.expr, certain: bool
     ) -> None:
         certain = certain and self._source.kind != "lib"  # that one may never be imported
-        seen = SeenHook(name, point, lane, self._source.file, decorator.lineno, node.name, certain)
+        seen = SeenHook(name, point, lane, self._source.file, decorator.lineno, certain)
         self._report.saw(seen)
         if self._is_async(node, decorator, "a hook"):
             seen.settled.add("not-async")
         if not isinstance(node, Function):
             return
-        if not self._wrapped(node, decorator):
+        if not self._wrapped(node, decorator):  # else the wrapper counts, after import
             seen.settled.add("signature")
             if not self._signature(node, point):
-                seen.settled |= {"payload-annotation"}
-        self._annotations(seen, node)
+                seen.settled.add("payload-annotation")
+            self._annotations(seen, node)
         self._copies(point, node)
         self.signals(name, point, lane, node)
 
@@ -348,7 +355,7 @@ class _FileCheck:
 
     def _wrapped(self, node: Any, decorator: ast.expr) -> bool:
         """Whether another decorator stands between this one and the function."""
-        below = False
+        below = decorator not in node.decorator_list  # it is applied by a call, outermost
         for each in node.decorator_list:
             target = each.func if isinstance(each, ast.Call) else each
             dotted = self._project.resolve(self._names, target) or ""

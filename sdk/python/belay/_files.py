@@ -41,7 +41,7 @@ class AgentFiles:
     root: str
     authored: list[SourceFile] = field(default_factory=list)  # hooks, then tools
     inits: list[SourceFile] = field(default_factory=list)  # __init__.py of hooks and tools
-    library: dict[str, SourceFile] = field(default_factory=dict)  # by module, read when asked
+    library: dict[str, SourceFile | None] = field(default_factory=dict)  # by module, when asked for
     same: dict[str, str] = field(default_factory=dict)  # module -> the module it is a link to
     findings: list[Finding] = field(default_factory=list)
 
@@ -59,6 +59,7 @@ class AgentFiles:
         if name != "lib" and not name.startswith("lib."):
             return None
         if name not in self.library:
+            self.library[name] = None
             base = os.path.join(self.root, *name.split("."))
             for path in (os.path.join(base, "__init__.py"), base + ".py"):
                 if os.path.isfile(path):
@@ -70,7 +71,7 @@ class AgentFiles:
 
     def strays(self) -> None:
         """Looks for syntax errors in the files of lib/ that nothing was seen to import."""
-        known = {source.path for source in self.library.values()}
+        known = {source.path for source in self.library.values() if source}
         left = _STRAY_FILES
         for path in _walk(os.path.join(self.root, "lib"), self, quiet=True):
             if path in known or not path.endswith(".py") or left == 0:

@@ -21,6 +21,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 _OLDER = {**SHIMS, **{name: module for name, module in PACKAGES.items() if module}}
 _STAR = {"belay.hooks": hooks.__all__, "belay.tools": tools.__all__}
 _DEEPEST = 20  # names that stand for one another in a circle
+_LONGEST = 10  # parts of a module's name; what has more is a chain of attributes
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,7 @@ class Project:
 
     def _step(self, dotted: str) -> str:
         parts = dotted.split(".")
-        for cut in range(len(parts), 0, -1):
+        for cut in range(min(len(parts), _LONGEST), 0, -1):
             module, rest = ".".join(parts[:cut]), parts[cut:]
             if module in _OLDER:
                 return ".".join([_OLDER[module], *rest])

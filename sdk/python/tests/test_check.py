@@ -374,6 +374,26 @@ def test_whatever_is_decorated_is_reported(agent, value):
     assert agent.rules(HEAD + HOSTILE + source)
 
 
+@pytest.mark.parametrize("deep", [300, 900, 5000])
+def test_what_is_nested_deeply(agent, deep):
+    chain = "if x == 0: pass\n" + "".join(f"elif x == {i}: pass\n" for i in range(deep))
+    attributes = "x" + ".real" * deep + "\n"
+    sums = "x = 0" + " + 1" * deep + "\n"
+    for file, text in {"a": chain, "b": attributes, "c": sums}.items():
+        agent.write(f"hooks/{file}.py", "x = 5\n" + text)
+        agent.write(f"hooks/{file}/__init__.py", "x = 5\n" + text)
+    assert {rule for _, _, rule in agent.findings()} <= {"syntax-error"}
+
+
+def test_a_wrapped_function_that_a_call_registers(agent):
+    source = (
+        "def wrap(f):\n    async def g(p: ToolCallPayload) -> None: ...\n    return g\n"
+        "@wrap\ndef f(): ...\n"
+        "on_tool_call()(f)\n"
+    )
+    assert agent.rules(HEAD + source) == []
+
+
 # --- findings
 
 

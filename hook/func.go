@@ -63,16 +63,20 @@ func (f Func) call(ctx context.Context, p Payload, a *Answer) {
 		}
 	}()
 	v, err := f(ctx, p)
+	a.Verdict, a.Failure = v, nil
+	if err != nil || ctx.Err() != nil || !v.Kind.known() {
+		a.Failure = noVerdict(ctx, err, v.Kind)
+	}
+}
+
+func noVerdict(ctx context.Context, err error, k Kind) *Failure {
 	switch {
 	case ctx.Err() != nil: // too late, whatever it says
-		a.Failure = gaveUp(ctx)
+		return gaveUp(ctx)
 	case err != nil:
-		a.Failure = failure(Crash, "%v", err)
-	case !v.Kind.known():
-		a.Failure = failure(WrongReturn, "%s is no verdict", v.Kind)
-	default:
-		a.Verdict, a.Failure = v, nil
+		return failure(Crash, "%v", err)
 	}
+	return failure(WrongReturn, "%s is no verdict", k)
 }
 
 // traceback gives the stack of a panic without values: where it began, and one

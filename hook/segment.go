@@ -96,7 +96,7 @@ func (g *segment) keep(a *Answer) {
 
 // keep folds the answer of the hook that was asked.
 func (d *drive) keep(a *Answer) {
-	d.runs = append(d.runs, Run{})
+	d.runs = d.runs[:len(d.runs)+1] // made for every hook of the lane
 	d.fold(a, &d.runs[len(d.runs)-1])
 }
 

@@ -186,14 +186,17 @@ type Answer struct {
 // clean makes the texts valid UTF-8, as they are when the answer was written as
 // JSON and read again.
 func (a *Answer) clean() {
-	v := &a.Verdict
-	v.Reason, v.Feedback = strings.ToValidUTF8(v.Reason, "\uFFFD"), strings.ToValidUTF8(v.Feedback, "\uFFFD")
+	if v := &a.Verdict; !utf8.ValidString(v.Reason) || !utf8.ValidString(v.Feedback) {
+		v.Reason, v.Feedback = cleaned(v.Reason), cleaned(v.Feedback)
+	}
 	if f := a.Failure; f != nil && !(utf8.ValidString(f.Message) && utf8.ValidString(f.Traceback)) {
 		valid := *f
-		valid.Message, valid.Traceback = strings.ToValidUTF8(f.Message, "\uFFFD"), strings.ToValidUTF8(f.Traceback, "\uFFFD")
+		valid.Message, valid.Traceback = cleaned(f.Message), cleaned(f.Traceback)
 		a.Failure = &valid
 	}
 }
+
+func cleaned(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 
 // Failed returns the answer of a hook that gave no verdict.
 func Failed(kind FailureKind, format string, args ...any) Answer {

@@ -21,6 +21,10 @@ type call struct {
 
 	hookDone func(hook.Answer)
 	toolDone func(ToolAnswer)
+	// aside has the answer told from a goroutine of its own: what follows an
+	// observer's answer is bookkeeping, which may take its time and must not keep
+	// the host from reading what the worker says next.
+	aside bool
 
 	// Guarded by the place's lock.
 	id    uint32 // in the worker that it was last sent to

@@ -284,3 +284,38 @@ async def child(call: ToolCallPayload) -> ToolCallPayload:
 	fmt.Println("pids", strings.Trim(fmt.Sprint(pids), "[]"))
 	select {}
 }
+
+// When no worker comes up, calls wait for a while and then fail.
+func TestNoWorkerInTime(t *testing.T) {
+	r := newRig(t, shout+`
+import pathlib, time
+
+if pathlib.Path("poison").exists():
+    time.sleep(60)
+`+guard("leave", "", "import os\nos._exit(0)"), func(c *Config) { c.workerWait = 500 * time.Millisecond })
+	r.spareReady()
+	if err := os.WriteFile(filepath.Join(r.dir, "poison"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	r.ask("leave") // the spare takes over
+	r.ask("leave") // nobody does
+	a := r.ask("shout")
+	f := r.failed(a, hook.Unavailable)
+	if !strings.Contains(f.Message, "no Python worker could be started in time") || a.Waited < 400*time.Millisecond {
+		t.Errorf("failure is %+v after %v", f, a.Waited)
+	}
+}
+
+// What follows an observer's answer may take its time.
+func TestSlowListener(t *testing.T) {
+	r := newRig(t, notebook)
+	release := make(chan struct{})
+	k := r.hook("note")
+	r.Start(t.Context(), hook.Question{Hook: k, Payload: hook.NewPayload(k.Point), Key: "k"}, func(hook.Answer) { <-release })
+	for range 20 {
+		if got := r.text(r.ask("shout", "text", "hallo")); got != `"hallo!"` {
+			t.Errorf("text is %s", got)
+		}
+	}
+	close(release)
+}

@@ -64,7 +64,7 @@ func (p *place) round(now time.Time) []ending {
 	p.watch.armed = false
 	w := p.worker
 	if w == nil {
-		es := p.failWaiting(now, workerWait)
+		es := p.failWaiting(now, p.host.cfg.workerWait)
 		if len(p.waiting) > 0 {
 			p.lookIn(waitPatience)
 		}

@@ -38,6 +38,8 @@ type Config struct {
 	// OnEvent hears what happens to workers, one event at a time; nil means
 	// nobody does.
 	OnEvent func(Event)
+
+	workerWait time.Duration // for tests; 0 means the constant
 }
 
 func (c Config) withDefaults() (Config, error) {
@@ -60,6 +62,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.ImportLimit <= 0 {
 		c.ImportLimit = 10 * time.Second
+	}
+	if c.workerWait <= 0 {
+		c.workerWait = workerWait
 	}
 	return c, nil
 }
@@ -165,11 +170,13 @@ func (h *Host) Tools() []ToolInfo { return slices.Clone(h.catalogue.tools) }
 // Findings returns what is wrong with the agent's Python modules.
 func (h *Host) Findings() []finding.Finding { return slices.Clone(h.findings) }
 
-// Start asks a hook; see [hook.Host]. It never blocks.
+// Start asks a hook; see [hook.Host]. It never blocks. done must not block either
+// when it is for a modify hook: the worker's answers are read by the goroutine
+// that calls it.
 func (h *Host) Start(ctx context.Context, q hook.Question, done func(hook.Answer)) {
 	h.begin(ctx, &call{
 		name: q.Hook.Name, file: q.Hook.File, line: q.Hook.Line, key: q.Key, limit: limitOf(q.Hook), handle: q.Hook.Handle,
-		payload: q.Payload, hookDone: done,
+		payload: q.Payload, hookDone: done, aside: q.Hook.Lane == hook.Observe,
 	})
 }
 

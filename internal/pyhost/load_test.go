@@ -248,3 +248,22 @@ async def leave(message: OutgoingTextPayload) -> OutgoingTextPayload:
 		t.Errorf("failure is %+v", f)
 	}
 }
+
+func TestCacheFolderWithoutAHome(t *testing.T) {
+	t.Setenv("XDG_CACHE_HOME", "")
+	t.Setenv("HOME", "")
+	t.Setenv("TMPDIR", t.TempDir())
+	dir, err := cacheFolder()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := cacheFolder(); err != nil || again != dir {
+		t.Errorf("again: %s, %v", again, err)
+	}
+	if err := os.Chmod(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := cacheFolder(); err == nil || !strings.Contains(err.Error(), "XDG_CACHE_HOME") {
+		t.Errorf("a folder that anybody can write to gives %v", err)
+	}
+}

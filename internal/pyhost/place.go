@@ -213,7 +213,11 @@ func (p *place) handle(w *worker, f frame) error {
 		e, err = p.toolAnswer(w, c, f.body, now)
 	}
 	p.mu.Unlock()
-	e.tell()
+	if e.call != nil && e.call.aside {
+		p.host.all.Go(e.tell)
+	} else {
+		e.tell()
+	}
 	return err
 }
 
@@ -300,12 +304,12 @@ func (p *place) take(w *worker) (lost string, es []ending) {
 	return p.lost, es
 }
 
-// lose takes the dead worker away. What had begun has failed; what had not waits
-// for the next worker, in the same order.
-func (p *place) lose(w *worker, why string) {
+// lose takes the dead worker away. What had begun has failed, which is returned to
+// be told; what had not waits for the next worker, in the same order.
+func (p *place) lose(w *worker, why string) (es []ending) {
 	now := time.Now()
-	var es []ending
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.worker, p.vacant = nil, now
 	for _, id := range slices.Sorted(maps.Keys(w.live)) {
 		c := w.live[id]
@@ -333,8 +337,7 @@ func (p *place) lose(w *worker, why string) {
 			p.lookIn(waitPatience)
 		}
 	}
-	p.mu.Unlock()
-	tellAll(es)
+	return es
 }
 
 // failWaiting fails the calls that have waited for a worker for as long as age;

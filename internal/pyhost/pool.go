@@ -149,16 +149,20 @@ func (h *Host) lost(w *worker) {
 	}
 	h.mu.Unlock()
 	if p != nil {
-		p.lose(w, w.ended())
-		h.refill(p)
+		failed := p.lose(w, w.ended())
+		failed = append(failed, h.refill(p)...) // who waits is served before who has failed is told
+		h.nudge()
+		tellAll(failed)
+		return
 	}
 	h.nudge()
 }
 
-// refill gives the place the spare, if there is one.
-func (h *Host) refill(p *place) {
-	var es []ending
+// refill gives the place the spare, if there is one, and returns what is to be
+// told.
+func (h *Host) refill(p *place) (es []ending) {
 	h.mu.Lock()
+	defer h.mu.Unlock()
 	switch w := h.spare; {
 	case h.closed:
 	case w != nil:
@@ -167,8 +171,7 @@ func (h *Host) refill(p *place) {
 	default:
 		h.vacant = append(h.vacant, p)
 	}
-	h.mu.Unlock()
-	tellAll(es)
+	return es
 }
 
 // quit ends a worker in order, or at once when ctx ends or it takes too long.

@@ -3,25 +3,26 @@ package pyhost
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 )
 
 // extract lays the Python package into the user's cache folder and returns where
 // it is. The folder's name is a hash of its content, so versions stand side by
 // side, and it appears whole or not at all.
 func extract(files fs.FS) (string, error) {
-	cache, err := os.UserCacheDir()
+	root, err := cacheFolder()
 	if err != nil {
-		cache = os.TempDir()
+		return "", err
 	}
 	name, err := digest(files)
 	if err != nil {
 		return "", fmt.Errorf("cannot read the Python package: %w", err)
 	}
-	root := filepath.Join(cache, "belay", "python")
 	dir := filepath.Join(root, name)
 	if err := verify(files, dir); err == nil {
 		return dir, nil
@@ -49,6 +50,27 @@ func extract(files fs.FS) (string, error) {
 		return "", fmt.Errorf("cannot lay the Python package into %s: %w; %s", dir, err, hint)
 	}
 	return dir, nil
+}
+
+// cacheFolder returns where versions of the package are laid. A user without a
+// cache folder, such as a service without a home, gets one among the temporary
+// files, if nobody else can write to it: Python runs what stands there.
+func cacheFolder() (string, error) {
+	if cache, err := os.UserCacheDir(); err == nil {
+		return filepath.Join(cache, "belay", "python"), nil
+	}
+	root := filepath.Join(os.TempDir(), fmt.Sprintf("belay-%d", os.Getuid()))
+	if err := os.Mkdir(root, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return "", fmt.Errorf("cannot make a folder for the Python package: %w; set XDG_CACHE_HOME to a folder that can be written", err)
+	}
+	info, err := os.Lstat(root)
+	if err != nil {
+		return "", fmt.Errorf("cannot look at the folder for the Python package: %w", err)
+	}
+	if own, ok := info.Sys().(*syscall.Stat_t); !ok || !info.IsDir() || info.Mode().Perm()&0o077 != 0 || own.Uid != uint32(os.Getuid()) {
+		return "", fmt.Errorf("%s is not this user's alone: set XDG_CACHE_HOME to a folder that can be written", root)
+	}
+	return root, nil
 }
 
 // digest names the package by its content.

@@ -64,7 +64,7 @@ def snapshot(payload: hooks.Payload) -> list[bytes | None]:
     """The JSON of each field as the hook gets it; None for fields it cannot change."""
     values = payload.__dict__
     return [
-        encode(values[field.name]) if field.mutable else None
+        _write(values[field.name]) if field.mutable else None
         for field in _POINTS_BY_TYPE[type(payload)].fields
     ]
 
@@ -91,8 +91,8 @@ def changed_fields(
         value = values[field.name]
         if wrong := _SHAPES[field.shape](value):
             raise WrongReturn(f"field {field.name!r} {wrong}")
-        raw = _encode_field(field, value)
-        if raw != before[index]:
+        raw = _encode_field(field, value, before[index])
+        if raw is not None:
             changes.append((index, raw))
     return changes
 
@@ -112,16 +112,23 @@ def decode(raw: bytes) -> Any:
 
 def encode(value: Any) -> bytes:
     """Writes JSON; ValueError or TypeError when the value has no JSON form."""
+    raw = _write(value)
+    return _encode_slowly(value) if _may_hold_nan(raw) else raw
+
+
+def _write(value: Any) -> bytes:
+    """Writes what is JSON but for NaN and Infinity, which to_json lets pass."""
     if not _FAST:
         return _encode_slowly(value)
     try:
-        raw = pydantic_core.to_json(value)
+        return pydantic_core.to_json(value)
     except (PydanticSerializationError, ValueError, RecursionError):
         return _encode_slowly(value)  # lone surrogates, deep nesting, or no JSON at all
-    # to_json writes NaN and Infinity, which are no JSON; the words may stand in a text too.
-    if b"NaN" in raw or b"Infinity" in raw:
-        return _encode_slowly(value)
-    return raw
+
+
+def _may_hold_nan(raw: bytes) -> bool:
+    """Whether NaN or Infinity stands in raw, as a value or in a text."""
+    return b"NaN" in raw or b"Infinity" in raw
 
 
 def _encode_slowly(value: Any) -> bytes:
@@ -133,9 +140,16 @@ def _encode_slowly(value: Any) -> bytes:
         raise ValueError("the value is nested too deeply") from error
 
 
-def _encode_field(field: Field, value: Any) -> bytes:
+def _encode_field(field: Field, value: Any, before: bytes | None) -> bytes | None:
+    """The field's JSON, None when it is as before.
+
+    The search for NaN costs as much as the writing; what did not change goes without.
+    """
     try:
-        return encode(value)
+        raw = _write(value)
+        if raw == before:
+            return None
+        return _encode_slowly(value) if _may_hold_nan(raw) else raw
     except (PydanticSerializationError, ValueError, TypeError) as error:
         raise WrongReturn(f"field {field.name!r} has no JSON form") from error
 

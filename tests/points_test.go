@@ -307,7 +307,7 @@ func (row standing) declared(t *testing.T, p *hook.Point) {
 	// A modify hook here is a decorator that does not exist.
 	source := fmt.Sprintf("from belay.hooks import modify_%[1]s, %[2]s\n\n\n@modify_%[1]s()\nasync def no(p: %[2]s) -> %[2]s:\n    return p\n", row.point, row.payload)
 	found := check(t, apptest.Files{"hooks.py": source})
-	if !slices.ContainsFunc(found, func(f found_) bool { return f == found_{"hooks.py", 4, "unknown-point"} }) {
+	if !slices.ContainsFunc(found, func(f spot) bool { return f == spot{"hooks.py", 4, "unknown-point"} }) {
 		t.Errorf("findings: %v", found)
 	}
 }
@@ -324,7 +324,7 @@ func (s *stage) modifies(t *testing.T, row standing) {
 		}
 	})
 	for _, signal := range []string{"reject", "retry"} {
-		name := map[string]string{"reject": "HookRejection", "retry": "RetryModel"}[signal]
+		name := signalNames[signal]
 		if signal == row.signal {
 			t.Run(row.id+" "+name+" counts", func(t *testing.T) { s.counts(t, row.point, sender(signal)) })
 		} else {

@@ -2,31 +2,39 @@ package tests
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/belay-run/belay/hook"
 	"github.com/belay-run/belay/internal/app"
 	"github.com/belay-run/belay/internal/app/apptest"
+	"github.com/belay-run/belay/internal/conversation"
+	"github.com/belay-run/belay/internal/finding"
 )
 
-// found_ is what a check found, as far as tests compare it.
-type found_ struct {
+// spot is where a check found what.
+type spot struct {
 	File string
 	Line int
 	Rule string
 }
 
-// check checks a folder.
-func check(t *testing.T, files apptest.Files) []found_ {
+// check checks a folder and returns what keeps it from being served.
+func check(t *testing.T, files apptest.Files) []spot {
 	t.Helper()
 	findings, _, err := app.Check(context.Background(), app.Config{Dir: apptest.Folder(t, files)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	var out []found_
+	var out []spot
 	for _, f := range findings {
-		out = append(out, found_{f.File, f.Line, f.Rule})
+		if f.Severity == finding.Error {
+			out = append(out, spot{f.File, f.Line, f.Rule})
+		}
 	}
 	return out
 }
@@ -36,9 +44,215 @@ func mask(transcript string) string { return times.ReplaceAllString(transcript, 
 
 var times = regexp.MustCompile(`"timestamp":"[^"]*"`)
 
-// dropped proves T27 with the conversations of a stage.
-func (s *stage) dropped(t *testing.T) {}
-func (s *stage) observers(t *testing.T) {}
-func (s *stage) secrets(t *testing.T) {}
+// marked returns the numbers of the lines that hold mark.
+func marked(text, mark string) (lines []int) {
+	for i, line := range strings.Split(text, "\n") {
+		if strings.Contains(line, mark) {
+			lines = append(lines, i+1)
+		}
+	}
+	return lines
+}
 
-var _ = strings.Contains
+var signalNames = map[string]string{"reject": "HookRejection", "retry": "RetryModel"}
+
+// signalForms are ways to write a raise, in a hook that may raise nothing.
+var signalForms = map[string]string{
+	"as a class":                      "from belay.hooks import RetryModel\n@\n    raise RetryModel  # here\n",
+	"as a call":                       "from belay.hooks import RetryModel\n@\n    raise RetryModel('x')  # here\n",
+	"in a branch":                     "from belay.hooks import HookRejection\n@\n    if p.value:\n        try:\n            raise HookRejection()  # here\n        finally:\n            pass\n",
+	"under another name":              "from belay.hooks import RetryModel as R\n@\n    raise R(feedback='x')  # here\n",
+	"under the other system's module": "from rasa.mantle.hooks import HookRejection as R\n@\n    raise R  # here\n",
+	"as a module's attribute":         "import belay.hooks\n@\n    raise belay.hooks.RetryModel('x')  # here\n",
+	"as a renamed module's attribute": "from belay import hooks as h\n@\n    raise h.HookRejection  # here\n",
+	"in a function that it calls":     "from belay.hooks import RetryModel\n\ndef stop():\n    raise RetryModel('x')  # here\n@\n    stop()\n",
+	"in a function that one of its functions calls": "from belay.hooks import RetryModel\n@\n    await outer()\n\nasync def outer():\n    inner()\n\n" +
+		"def inner():\n    raise RetryModel  # here\n",
+	"nowhere: nobody calls the function": "from belay.hooks import RetryModel\n\ndef stop():\n    raise RetryModel('x')\n@\n    pass\n",
+	"nowhere: the class is another one":  "class RetryModel(Exception):\n    pass\n@\n    raise RetryModel('x')\n",
+}
+
+func TestSignalsInSource(t *testing.T) {
+	t.Parallel()
+	files := apptest.Files{}
+	var want, allowed []spot
+	for _, row := range standings {
+		for signal, name := range signalNames {
+			for lane, verb := range map[hook.Lane]string{hook.Observe: "on", hook.Modify: "modify"} {
+				if lane == hook.Modify && !row.modify {
+					continue
+				}
+				file := fmt.Sprintf("hooks/%s/%s_%s.py", lane, row.point, signal)
+				returns := map[hook.Lane]string{hook.Observe: "None", hook.Modify: row.payload}[lane]
+				files[file] = fmt.Sprintf("from belay.hooks import %[1]s, %[2]s, %[3]s_%[4]s\n\n\n@%[3]s_%[4]s()\nasync def f(p: %[2]s) -> %[5]s:\n    raise %[1]s('no')\n",
+					name, row.payload, verb, row.point, returns)
+				if at := (spot{file, 6, "signal-not-allowed"}); lane == hook.Modify && signal == row.signal {
+					allowed = append(allowed, at)
+				} else {
+					want = append(want, at)
+				}
+			}
+		}
+	}
+	for _, h := range []struct{ lane, decorator, returns string }{{"observe", "on_tool_result", "None"}, {"modify", "modify_tool_result", "ToolResultPayload"}} {
+		for name, form := range signalForms {
+			file := fmt.Sprintf("hooks/forms/%s_%s.py", h.lane, strings.Map(func(r rune) rune {
+				if r < 'a' || r > 'z' {
+					return '_'
+				}
+				return r
+			}, name))
+			def := fmt.Sprintf("\nfrom belay.hooks import %[1]s, ToolResultPayload\n\n@%[1]s()\nasync def f(p: ToolResultPayload) -> %[2]s:\n", h.decorator, h.returns)
+			files[file] = strings.Replace(form, "@\n", def, 1)
+			for _, line := range marked(files[file], "# here") {
+				want = append(want, spot{file, line, "signal-not-allowed"})
+			}
+		}
+	}
+	if len(allowed) != 4 {
+		t.Fatalf("there are %d points with a signal", len(allowed))
+	}
+	found := slices.DeleteFunc(check(t, files), func(s spot) bool { return s.Rule != "signal-not-allowed" })
+	for _, w := range want {
+		t.Run(fmt.Sprintf("T26 %s:%d is found", w.File, w.Line), func(t *testing.T) {
+			if !slices.Contains(found, w) {
+				t.Errorf("it is not among what was found in %s:\n%s", w.File, files[w.File])
+			}
+		})
+	}
+	t.Run("T26 nothing else is", func(t *testing.T) {
+		for _, f := range found {
+			if !slices.Contains(want, f) {
+				t.Errorf("%s:%d is found:\n%s", f.File, f.Line, files[f.File])
+			}
+		}
+	})
+}
+
+// loggedAt says whether the log has a line of a turn with these parts.
+func (s *stage) loggedAt(turnID string, parts ...string) bool {
+	for line := range strings.Lines(s.Log()) {
+		all := strings.Contains(line, "turn="+turnID)
+		for _, p := range parts {
+			all = all && strings.Contains(line, p)
+		}
+		if all {
+			return true
+		}
+	}
+	return false
+}
+
+// raises gives the line on which a hook of the stage raises.
+func (s *stage) raises(t *testing.T, name string) int {
+	t.Helper()
+	from := marked(s.hooks, "async def "+name+"(")
+	for _, line := range marked(s.hooks, "raise exception") {
+		if len(from) == 1 && line > from[0] {
+			return line
+		}
+	}
+	t.Fatalf("no raise in %s", name)
+	return 0
+}
+
+// dropped proves what becomes of signals where they mean nothing.
+func (s *stage) dropped(t *testing.T) {
+	prove := func(lane hook.Lane, name string, row standing, signal string) {
+		sender := fmt.Sprintf("%s:%s:%s", lane, row.point, signal)
+		t.Run(fmt.Sprintf("T27 %s at %s, %s lane", signalNames[signal], row.point, lane), func(t *testing.T) {
+			s.same(t, sender)
+			runs := s.runs(sender, row.point, lane)
+			if len(runs) == 0 || runs[0].Dropped == "" || runs[0].Failure != nil {
+				t.Fatalf("the trace says %+v", runs)
+			}
+			at := fmt.Sprintf("line=%d ", s.raises(t, name))
+			if !s.loggedAt(s.said[sender].Report.Turn, "level=WARN", "dropped=", "hook=hooks.py:"+name, "point="+row.point, "file=hooks.py", at) {
+				t.Errorf("the log does not say where (%s):\n%s", at, s.Log())
+			}
+		})
+	}
+	for _, row := range standings {
+		for signal := range signalNames {
+			prove(hook.Observe, "see_"+row.point, row, signal)
+			if row.modify && signal != row.signal {
+				prove(hook.Modify, "decide_"+row.point, row, signal)
+			}
+		}
+	}
+	t.Run("T27 at the knowledge query the search runs on the query as it was", func(t *testing.T) {
+		for signal := range signalNames {
+			ran := s.Of("modify:knowledge_query:"+signal, conversation.ToolExecuted)
+			if len(ran) != 1 || !strings.Contains(ran[0].Tool.Result, "[five days]") {
+				t.Errorf("%s: the model reads %+v", signal, ran)
+			}
+		}
+	})
+	for signal, points := range map[string][]string{"reject": {"incoming_message", "outgoing_text"}, "retry": {"model_response", "tool_call"}} {
+		id := map[string]string{"reject": "T24", "retry": "T25"}[signal]
+		t.Run(id+" "+signalNames[signal]+" counts at two points", func(t *testing.T) {
+			for _, point := range points {
+				s.counts(t, point, "modify:"+point+":"+signal)
+			}
+		})
+		t.Run(id+" "+signalNames[signal]+" counts at no other", func(t *testing.T) {
+			for _, row := range standings {
+				s.same(t, "observe:"+row.point+":"+signal)
+				if row.modify && !slices.Contains(points, row.point) {
+					s.same(t, "modify:"+row.point+":"+signal)
+				}
+			}
+		})
+	}
+}
+
+// secrets proves where a reason and an exception's text go, and where they never
+// do.
+func (s *stage) secrets(t *testing.T) {
+	for _, row := range standings {
+		for _, lane := range []hook.Lane{hook.Observe, hook.Modify} {
+			if lane == hook.Modify && !row.modify {
+				continue
+			}
+			for what, text := range map[string]string{"reject": "a reason", "crash": "an exception's text"} {
+				t.Run(fmt.Sprintf("T126 %s of a hook at %s, %s lane", text, row.point, lane), func(t *testing.T) {
+					s.secret(t, fmt.Sprintf("%s:%s:%s", lane, row.point, what), fmt.Sprintf("planted %s %s %s", what, lane, row.point))
+				})
+			}
+		}
+	}
+	for sender, by := range map[string]string{"modify:incoming_message:reject": "rejected", "modify:incoming_message:crash": "hook_error", "modify:outgoing_text:reject": "rejected"} {
+		t.Run("T126 "+sender+": the discarded event has it", func(t *testing.T) {
+			what := strings.Split(sender, ":")
+			for _, e := range s.Events(sender) {
+				if d := e.Discarded; d != nil && d.By == by && strings.Contains(d.Reason, fmt.Sprintf("planted %s %s %s", what[2], what[0], what[1])) {
+					return
+				}
+			}
+			t.Errorf("no event has it: %+v", s.Events(sender))
+		})
+	}
+}
+
+func (s *stage) secret(t *testing.T, sender, planted string) {
+	again := s.Say(sender, "and another thing")
+	if texts := append(s.said[sender].Texts, again.Texts...); strings.Contains(strings.Join(texts, "\n"), planted) {
+		t.Errorf("the user heard %q", texts)
+	}
+	requests := s.RequestsOf(sender)
+	if len(requests) == 0 {
+		t.Fatal("the model was not asked, not even in the turn after")
+	}
+	for _, r := range requests {
+		raw, err := json.Marshal(r)
+		if err != nil || strings.Contains(string(raw), planted) {
+			t.Errorf("a model was asked %s (%v)", raw, err)
+		}
+	}
+	if !strings.Contains(s.TraceText(sender), planted) {
+		t.Errorf("the trace does not have it: %s", s.TraceText(sender))
+	}
+	if !strings.Contains(s.Log(), planted) {
+		t.Error("the log does not have it")
+	}
+}

@@ -32,6 +32,7 @@ type turn struct {
 	ctx   context.Context
 
 	id       string
+	began    bool // turn started was asked
 	sender   string
 	identity loop.Identity
 	steps    step.Steps
@@ -125,8 +126,11 @@ func (t *turn) start(id string) error {
 		}
 	}
 	p := t.identity.Payload(pointStarted).Set("turn_id", t.id).Set("is_voice", t.msg.Voice)
-	_, err := t.hooks.At(hook.TurnStarted, p)
-	return err
+	if _, err := t.hooks.At(hook.TurnStarted, p); err != nil {
+		return err
+	}
+	t.began = true
+	return nil
 }
 
 // talk takes the message in and, when it may be answered, runs the loop.
@@ -187,7 +191,7 @@ func (t *turn) incoming() (status string, goOn bool, err error) {
 		t.add(user)
 		return "", true, nil
 	case result.Failure != nil:
-		user.Discarded = &conversation.Discarded{By: "hook_error", Hook: result.Hook.Name, Reason: result.Reason}
+		user.Discarded = &conversation.Discarded{By: "hook_error", Hook: result.Hook.Name, Reason: result.Failure.Error()}
 		t.add(user)
 		t.end = loop.End{Why: loop.HookError, Response: pointIncoming.Response}
 		return Failed, false, t.utter("incoming", pointIncoming.Response, nil, plain)
@@ -211,8 +215,8 @@ const responseGreeting = "utter_session_start"
 // finish closes the turn: what the user read of a text that was cut short, the
 // end in the record, the trace, and the finished hooks, last.
 func (t *turn) finish(status string) error {
-	if t.id == "" {
-		return nil // it was cancelled before it began
+	if !t.began {
+		return nil // it was cancelled before its beginning
 	}
 	now := t.steps.Now()
 	if status == Cancelled && t.partial.Len() > 0 {

@@ -60,6 +60,9 @@ func (t *Telemetry) say(level slog.Level, message string, r hook.Run, args ...an
 	if r.File != "" {
 		about = append(about, "file", r.File, "line", r.Line)
 	}
+	if h := r.Hook; h != nil && h.File != "" && h.File != r.File {
+		about = append(about, "hook_file", h.File, "hook_line", h.Line) // it signalled or failed in what it calls
+	}
 	if r.Turn != "" {
 		about = append(about, "turn", r.Turn)
 	}

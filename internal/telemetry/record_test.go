@@ -39,7 +39,11 @@ func TestRecord(t *testing.T) {
 			r.Said, r.Policy, r.Failure = "failed", hook.Closed, &hook.Failure{Kind: hook.Timeout, Message: "no answer within 500ms"}
 		}), []string{"level=WARN", "kind=timeout"}},
 		"cancelled": {with(func(r *hook.Run) { r.Said, r.Failure = "failed", &hook.Failure{Kind: hook.Cancelled} }), []string{"level=DEBUG", "kind=cancelled"}},
-		"note":      {with(func(r *hook.Run) { r.Said, r.Notes = "continue", []string{"state of the worker was lost"} }), []string{"level=WARN", "state of the worker was lost"}},
+		"signals in what it calls": {with(func(r *hook.Run) {
+			r.Hook, r.File, r.Line = &hook.Hook{File: "hooks.py", Line: 12}, "lib/stop.py", 3
+			r.Said, r.Dropped = "reject", "reject is not allowed"
+		}), []string{"file=lib/stop.py", "line=3 ", "hook_file=hooks.py", "hook_line=12"}},
+		"note": {with(func(r *hook.Run) { r.Said, r.Notes = "continue", []string{"state of the worker was lost"} }), []string{"level=WARN", "state of the worker was lost"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			log := &logged{}

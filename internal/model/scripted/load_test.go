@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/belay-run/belay/internal/chat"
 	"github.com/belay-run/belay/internal/finding"
@@ -123,7 +124,11 @@ func FuzzParse(f *testing.F) {
 	f.Add("rules:\n- when: {user: 'a(b)'}\n  answers: [{say: '{1}'}, {call: {tool: t, args: {a: [1, .nan]}}}]\ndefault: {pieces: [a], delay: 1ns, fail: {status: 500}}")
 	f.Add("a: &a\n  <<: *a\n? [x]\n: !!str 1\n--- |\n x")
 	f.Fuzz(func(t *testing.T, src string) {
+		began := time.Now()
 		s, found := Parse("s.yml", []byte(src))
+		if took := time.Since(began); took > 2*time.Second { // the YAML parser has quadratic corners
+			t.Fatalf("%d bytes took %v", len(src), took)
+		}
 		if (s == nil) != (len(found) > 0) {
 			t.Fatalf("script %v, findings %+v", s != nil, found)
 		}

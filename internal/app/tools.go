@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"fmt"
+	"log/slog"
 
 	"github.com/belay-run/belay/internal/chat"
 	"github.com/belay-run/belay/internal/pyhost"
@@ -14,10 +15,11 @@ import (
 type tools struct {
 	host *pyhost.Host
 	list []turn.Tool
+	log  *slog.Logger
 }
 
-func newTools(h *pyhost.Host) *tools {
-	t := &tools{host: h}
+func newTools(h *pyhost.Host, log *slog.Logger) *tools {
+	t := &tools{host: h, log: log}
 	for _, info := range h.Tools() {
 		t.list = append(t.list, turn.Tool{
 			Tool:    chat.Tool{Name: info.Name, Description: info.Description, Parameters: info.Parameters},
@@ -39,6 +41,7 @@ var outcomes = map[pyhost.Outcome]turn.ToolOutcome{
 func (t *tools) Run(ctx context.Context, c turn.ToolCall) turn.ToolAnswer {
 	a := t.host.CallTool(ctx, pyhost.ToolCall{Tool: c.Tool, Arguments: c.Arguments, SenderID: c.Sender, TurnID: c.Turn, Channel: c.Channel, Call: c.Call,
 		Key: c.Sender, Limit: c.Timeout})
+	t.report(c, a)
 	out := turn.ToolAnswer{Outcome: outcomes[a.Outcome], Text: a.Text, Took: a.Took}
 	switch {
 	case a.Outcome == pyhost.OK:
@@ -47,4 +50,25 @@ func (t *tools) Run(ctx context.Context, c turn.ToolCall) turn.ToolAnswer {
 		out.Text = fmt.Sprintf("Error: %s failed.", c.Tool)
 	}
 	return out
+}
+
+// report logs how and where a call failed. The text of an exception is left out:
+// it may quote arguments that no hook has seen yet.
+func (t *tools) report(c turn.ToolCall, a pyhost.ToolAnswer) {
+	for _, note := range a.Notes {
+		t.log.Warn("tool: "+note, "tool", c.Tool, "turn", c.Turn)
+	}
+	f := a.Failure
+	if a.Outcome == pyhost.OK || f == nil {
+		return
+	}
+	what := f.Message
+	if a.Raised != "" {
+		what = a.Raised
+	}
+	about := []any{"tool", c.Tool, "outcome", a.Outcome, "error", what, "file", f.File, "line", f.Line, "took", a.Took, "turn", c.Turn}
+	if f.Traceback != "" {
+		about = append(about, "traceback", f.Traceback)
+	}
+	t.log.Warn("a tool failed", about...)
 }

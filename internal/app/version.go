@@ -194,7 +194,7 @@ func (a *App) newAgent(l *loaded, model chat.Model, engine *hook.Engine) *turn.A
 		ID: s.ID,
 		Profile: turn.Profile{Name: s.Name, Persona: s.Persona, Rules: s.Rules, TextRules: s.TextRules,
 			Instructions: s.Instructions, Language: s.Language, Searches: searches(s)},
-		Hooks: engine, Model: model, Tools: newTools(l.host), Words: s.Responses.WithLog(a.cfg.Logger),
+		Hooks: engine, Model: model, Tools: newTools(l.host, a.cfg.Logger), Words: s.Responses.WithLog(a.cfg.Logger),
 		Limits:  loop.Limits{Iterations: s.Limits.Iterations, EmptyRetries: s.Limits.EmptyRetries},
 		History: s.Limits.History, ToolTimeout: s.ToolTimeout, Logger: a.cfg.Logger, Clock: a.cfg.Clock, NewID: newID,
 	}

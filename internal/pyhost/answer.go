@@ -135,7 +135,7 @@ func parseToolAnswer(body []byte) (ToolAnswer, error) {
 	case Errored:
 		a.Outcome = Errored
 		rep := report{Text: r.Message, Type: r.Type, File: r.File, Line: r.Line, Traceback: r.Traceback}
-		a.Failure = rep.failure()
+		a.Failure, a.Raised = rep.failure(), r.Type
 		return a, nil
 	}
 	return ToolAnswer{}, broken("a tool's answer has the unknown outcome %q", r.Outcome)

@@ -76,8 +76,11 @@ type ToolAnswer struct {
 	// an exception.
 	Text   string
 	Writes []Write
-	// Failure is set unless OK. Its message belongs in the log and the trace.
-	Failure      *hook.Failure
+	// Failure is set unless OK. Of a tool that raised its message holds the
+	// exception's text, which may quote what the tool was given.
+	Failure *hook.Failure
+	// Raised is the type of the exception, "" when there was none.
+	Raised       string
 	Waited, Took time.Duration
 	Notes        []string
 }

@@ -47,6 +47,9 @@ func (h *Hooks) at(key string, p hook.Payload, decide bool) (hook.Result, error)
 		return hook.Result{Kind: hook.Continue, Payload: p}, nil
 	}
 	first, final := chain.Observers()
+	if !point.Modify { // both see the same: all are told, or none when the turn is cancelled
+		first, final = append(first, final...), nil
+	}
 	if err := h.observe(key+"/observers", first, p); err != nil {
 		return hook.Result{}, err
 	}

@@ -142,6 +142,44 @@ func TestVerdictWords(t *testing.T) {
 	}
 }
 
+func TestPayloads(t *testing.T) {
+	p := text(OutgoingText, "a <b> & \u2028").Set("is_voice", true)
+	if got := string(p.Get("text")); got != "\"a <b> & \\u2028\"" { // a model may come to read it
+		t.Errorf("the text is written %s", got)
+	}
+	if got := string(p.Change("text", "<").Value); got != `"<"` {
+		t.Errorf("a change is written %s", got)
+	}
+	back, err := ReadPayload(p.Point(), []byte(asJSON(t, p)))
+	if err != nil || back.Text("text") != p.Text("text") || back.Digest() != p.Digest() {
+		t.Errorf("read again: %s, %v", asJSON(t, back), err)
+	}
+	var voice bool
+	if err := p.Decode("is_voice", &voice); err != nil || !voice {
+		t.Errorf("got %v, %v", voice, err)
+	}
+	if err := p.Decode("is_voice", new(string)); err == nil || !strings.Contains(err.Error(), `field "is_voice" of outgoing_text`) {
+		t.Errorf("got %v", err)
+	}
+	if err := p.Decode("nothing", &voice); err == nil || p.Get("nothing") != nil || (Payload{}).Get("text") != nil {
+		t.Errorf("an unknown field was read: %v", err)
+	}
+	call := NewPayload(PointNamed(PreToolCall))
+	if call.Raw(call.Point().Field("request")) != nil || strings.Contains(asJSON(t, call), "request") {
+		t.Error("a field that is missing has a value")
+	}
+	for _, wrong := range []func(){func() { p.Set("nothing", 1) }, func() { p.Set("text", func() {}) }} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Error("a mistake of the program went through")
+				}
+			}()
+			wrong()
+		}()
+	}
+}
+
 func TestTheZeroValuesReject(t *testing.T) {
 	var v Verdict
 	var a Answer

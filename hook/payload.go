@@ -1,6 +1,7 @@
 package hook
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 )
@@ -81,7 +82,10 @@ func (p Payload) Set(name string, v any) Payload {
 	}
 	raw, ok := v.(json.RawMessage)
 	if !ok {
-		raw = encode(v)
+		var err error
+		if raw, err = encode(v); err != nil {
+			panic(fmt.Sprintf("hook: %s of %s: %v", name, p.point.Name, err))
+		}
 	}
 	return p.With(i, raw)
 }
@@ -90,7 +94,7 @@ func (p Payload) Set(name string, v any) Payload {
 // a verdict. An unknown name or a value without JSON form gives a change that
 // the engine refuses as a wrong return.
 func (p Payload) Change(name string, v any) Change {
-	raw, err := json.Marshal(v)
+	raw, err := encode(v)
 	if err != nil {
 		raw = nil
 	}
@@ -157,10 +161,13 @@ func ReadPayload(point *Point, data []byte) (Payload, error) {
 	return p, nil
 }
 
-func encode(v any) json.RawMessage {
-	raw, err := json.Marshal(v)
-	if err != nil {
-		panic(fmt.Sprintf("hook: %v has no JSON form: %v", v, err))
+// encode writes JSON without escaping <, > and &, which a model may come to read.
+func encode(v any) (json.RawMessage, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return nil, err
 	}
-	return raw
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }

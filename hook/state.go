@@ -46,7 +46,7 @@ func (s State) MarshalJSON() ([]byte, error) {
 			d.End.Hook = s.End.Hook.Name
 		}
 	}
-	return json.Marshal(d)
+	return encode(d)
 }
 
 // Resume reads a state that was kept as JSON and gives it its chain back. The

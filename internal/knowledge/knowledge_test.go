@@ -240,11 +240,11 @@ func TestManyAtOnceAndCancelled(t *testing.T) {
 
 func TestMemory(t *testing.T) {
 	if testing.Short() {
-		t.Skip("indexes 2 MB")
+		t.Skip("indexes 0.6 MB")
 	}
 	var files []string
 	words := strings.Fields("clinic visit doctor nurse price euro card insurance medicine hour sunday holiday payment letter report result blood test vaccine travel child adult parent form")
-	for i := range 20 {
+	for i := range 6 {
 		var b strings.Builder
 		for s := range 40 {
 			fmt.Fprintf(&b, "## Section %d of %d\n\n", s, i)
@@ -258,8 +258,8 @@ func TestMemory(t *testing.T) {
 	before := heap()
 	x := open(t, "en", files...)
 	grown := heap() - before
-	t.Logf("%d passages of 2 MB text: %.1f MB of heap", x.Len(), float64(grown)/1e6)
-	if grown > 40<<20 {
+	t.Logf("%d passages of 0.6 MB text: %.1f MB of heap", x.Len(), float64(grown)/1e6)
+	if grown > 12<<20 {
 		t.Errorf("the index takes %d bytes", grown)
 	}
 	runtime.KeepAlive(x)

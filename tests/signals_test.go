@@ -256,3 +256,224 @@ func (s *stage) secret(t *testing.T, sender, planted string) {
 		t.Error("the log does not have it")
 	}
 }
+
+// steeringHooks send back every text that begins with "draft" and every count to
+// 13, and turn away messages in several ways.
+const steeringHooks = `from __future__ import annotations
+
+from belay.hooks import *
+from lib.probe import note
+
+
+class Mine(HookRejection):
+    pass
+
+
+@modify_incoming_message()
+async def gate(p: IncomingMessagePayload) -> IncomingMessagePayload:
+    if p.text == "class":
+        raise HookRejection
+    if p.text == "positional":
+        raise HookRejection("why")
+    if p.text == "keyword":
+        raise HookRejection(reason="why")
+    if p.text == "own":
+        raise Mine("why")
+    return p
+
+
+@modify_model_request()
+async def look(p: ModelRequestPayload) -> ModelRequestPayload:
+    note("request", sender=p.sender_id, messages=p.messages)
+    return p
+
+
+@modify_model_response()
+async def check(p: ModelResponsePayload) -> ModelResponsePayload:
+    if p.text and p.text.startswith("draft"):
+        raise RetryModel(feedback="note for " + p.text)
+    if p.text and p.text.startswith("sketch"):
+        raise RetryModel("note for " + p.text)
+    return p
+
+
+@modify_tool_call()
+async def guard(p: ToolCallPayload) -> ToolCallPayload:
+    if p.arguments.get("n") == 13:
+        raise RetryModel(feedback="note for 13")
+    return p
+`
+
+const countTool = `from belay.tools import ToolResult, tool
+from lib.probe import note
+
+
+@tool(description="Counts.", on_success="utter_counted")
+async def count(n: int) -> ToolResult:
+    note("count", n=n)
+    return ToolResult(llm_response={"n": n})
+`
+
+func count(n int) apptest.C { return apptest.C{Name: "count", Args: map[string]any{"n": n}} }
+
+// lastOf gives the last message of a request as "role: content".
+func lastOf(messages []map[string]any) string {
+	last := messages[len(messages)-1]
+	return fmt.Sprintf("%v: %v", last["role"], last["content"])
+}
+
+func TestSteering(t *testing.T) {
+	t.Parallel()
+	a := apptest.Start(t, apptest.Files{
+		"agent.yml": "agent:\n  id: test\n  persona: You are a test.\nbelay:\n  limits:\n    iterations: 3\n    prompt_tokens: 500\n",
+		"hooks.py":  steeringHooks, "tools/count.py": countTool,
+		"responses.yml": "responses:\n  utter_counted:\n    - text: Counted to {n}.\n      metadata:\n        rephrase: true\n",
+	})
+	// everywhere is all that a conversation left: texts, record, export.
+	everywhere := func(sender string, replies ...apptest.Reply) string {
+		events := a.Events(sender)
+		var sent []string
+		for _, r := range replies {
+			sent = append(sent, r.Order...)
+		}
+		raw, err := json.Marshal([]any{events, conversation.Export(events), sent})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(raw)
+	}
+
+	for _, form := range []string{"class", "positional", "keyword", "own"} {
+		t.Run("T24 HookRejection raised as "+form, func(t *testing.T) {
+			r := a.Say("t24 "+form, form)
+			reason := map[bool]string{true: "", false: "why"}[form == "class"]
+			if d := a.Of("t24 "+form, conversation.User)[0].Discarded; d == nil || d.By != "rejected" || d.Reason != reason {
+				t.Errorf("discarded %+v", d)
+			}
+			if r.Text() != "I'm sorry, but I can't help with that message." || len(a.RequestsOf("t24 "+form)) != 0 {
+				t.Errorf("the user heard %q", r.Text())
+			}
+		})
+	}
+
+	t.Run("T25 at the model response the text is discarded and the loop steered", func(t *testing.T) {
+		a.Next("t25", apptest.SaysAndCalls("sketch", count(4)), apptest.Says("final"))
+		r := a.Say("t25", "hello")
+		asked := a.Prompts("t25")
+		if len(asked) != 2 || lastOf(asked[1]) != "system: note for sketch" {
+			t.Fatalf("requests: %v", asked)
+		}
+		if all := everywhere("t25", r); r.Text() != "final" || strings.Contains(all, "sketch") || strings.Contains(all, "count") {
+			t.Errorf("the discarded response left something: %s", all)
+		}
+	})
+
+	t.Run("T25 at the tool call the whole batch is discarded and the loop steered", func(t *testing.T) {
+		before := len(a.Noted())
+		a.Next("t25 batch", apptest.SaysAndCalls("One moment.", count(1), count(13), count(2)), apptest.Says("final"))
+		r := a.Say("t25 batch", "hello")
+		asked := a.Prompts("t25 batch")
+		if len(asked) != 2 || lastOf(asked[1]) != "system: note for 13" {
+			t.Fatalf("requests: %v", asked)
+		}
+		if slices.Contains(a.Noted()[before:], "count") {
+			t.Error("a tool ran")
+		}
+		if all := everywhere("t25 batch", r); r.Text() != "final" || strings.Contains(all, "One moment") || strings.Contains(all, "count") {
+			t.Errorf("the discarded batch left something: %s", all)
+		}
+	})
+
+	t.Run("T28 the feedback is in the next main request alone, and nowhere else", func(t *testing.T) {
+		a.Next("t28", apptest.Says("draft 1"), apptest.SaysAndCalls("One moment.", count(5)), apptest.Says("I counted to 5."), apptest.Says("final"))
+		first := a.Say("t28", "hello")
+		second := a.Say("t28", "and now?")
+		if want := []string{"One moment.", "I counted to 5.", "final"}; !slices.Equal(first.Texts, want) {
+			t.Fatalf("the user heard %q, want %q", first.Texts, want)
+		}
+		var with []int
+		asked := a.Prompts("t28")
+		for i, messages := range asked {
+			if strings.Contains(fmt.Sprint(messages), "note for") {
+				with = append(with, i)
+			}
+		}
+		if len(asked) != 5 || !slices.Equal(with, []int{1}) || lastOf(asked[1]) != "system: note for draft 1" {
+			t.Errorf("of %d requests these have the note: %v; the second ends on %q", len(asked), with, lastOf(asked[1]))
+		}
+		if all := everywhere("t28", first, second); strings.Contains(all, "note for") || strings.Contains(all, "draft") {
+			t.Errorf("the note or the draft is kept: %s", all)
+		}
+	})
+
+	t.Run("T28 it stands after every other note", func(t *testing.T) {
+		a.Next("t28 last", apptest.Calls(count(6)), apptest.Says("I counted to 6."), apptest.Says("draft 2"), apptest.Says("final"))
+		a.Say("t28 last", "hello")
+		asked := a.Prompts("t28 last")
+		if len(asked) != 4 || lastOf(asked[2]) != "system: A fixed reply was already sent to the user in this turn. Do not repeat it." || lastOf(asked[3]) != "system: note for draft 2" {
+			t.Errorf("requests: %v", asked)
+		}
+	})
+
+	// seen gives the messages that modify_model_request was given.
+	seen := func(sender string) (out [][]map[string]any) {
+		for _, n := range a.Notes() {
+			if n.What != "request" || n.Data["sender"] != sender {
+				continue
+			}
+			var messages []map[string]any
+			for _, m := range n.Data["messages"].([]any) {
+				messages = append(messages, m.(map[string]any))
+			}
+			out = append(out, messages)
+		}
+		return out
+	}
+
+	t.Run("T29 the request hook finds the note in its messages, and after a second RetryModel only the newest", func(t *testing.T) {
+		a.Next("t29", apptest.Says("draft 1"), apptest.Says("draft 2"), apptest.Says("final"))
+		if r := a.Say("t29", "hello"); r.Text() != "final" {
+			t.Fatalf("the user heard %q", r.Text())
+		}
+		got := seen("t29")
+		if len(got) != 3 || lastOf(got[1]) != "system: note for draft 1" || lastOf(got[2]) != "system: note for draft 2" {
+			t.Fatalf("the hook saw %v", got)
+		}
+		if strings.Contains(fmt.Sprint(got[2]), "draft 1") || strings.Contains(fmt.Sprint(a.Prompts("t29")[2]), "draft 1") {
+			t.Errorf("the first note is there still: %v", got[2])
+		}
+	})
+
+	t.Run("T29 trimming to the budget never drops the note", func(t *testing.T) {
+		long := strings.Repeat("many words that fill the budget of the prompt ", 100)
+		for range 3 {
+			a.Say("t29 cut", long)
+		}
+		a.Next("t29 cut", apptest.Says("draft "+long), apptest.Says("final"))
+		r := a.Say("t29 cut", "hello")
+		asked := a.Prompts("t29 cut")
+		last := asked[len(asked)-1]
+		if lastOf(last) != "system: note for draft "+long || lastOf(last[:len(last)-1]) != "user: hello" {
+			t.Errorf("the request is %v", last)
+		}
+		if got := seen("t29 cut"); lastOf(got[len(got)-1]) != "system: note for draft "+long {
+			t.Errorf("the hook saw %v", got[len(got)-1])
+		}
+		if r.Text() != "final" || strings.Contains(fmt.Sprint(last[:len(last)-1]), long) || !strings.Contains(a.TraceText("t29 cut"), "were cut to meet the token budget") {
+			t.Errorf("nothing was cut: %d messages, the user heard %q", len(last), r.Text())
+		}
+	})
+
+	t.Run("T29 a note whose turn ends at the cap is dropped", func(t *testing.T) {
+		a.Next("t29 cap", apptest.Says("draft 1"), apptest.Says("draft 2"), apptest.Says("draft 3"))
+		r := a.Say("t29 cap", "hello")
+		if r.Report.Status != "error" || r.Text() != "I'm sorry, but I couldn't finish that. Please try again, perhaps in smaller steps." {
+			t.Fatalf("the user heard %q, status %s", r.Text(), r.Report.Status)
+		}
+		a.Say("t29 cap", "and now?")
+		asked := a.Prompts("t29 cap")
+		if len(asked) != 4 || strings.Contains(fmt.Sprint(asked), "draft 3") || strings.Contains(fmt.Sprint(asked[3]), "note for") {
+			t.Errorf("requests: %v", asked)
+		}
+	})
+}

@@ -38,7 +38,7 @@ func (s Shape) fits(raw json.RawMessage) error {
 	case Whole:
 		return want(isNumber(first) && !bytes.ContainsAny(raw, ".eE"), "a whole number", raw)
 	case NumOrNull:
-		return want(isNumber(first) || first == 'n', "a number or null", raw)
+		return want(first == 'n' || Finite(raw), "a finite number or null", raw)
 	case Object:
 		return want(first == '{', "an object", raw)
 	case Objects:

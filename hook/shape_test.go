@@ -47,6 +47,14 @@ func TestShapes(t *testing.T) {
 	}
 }
 
+func TestFinite(t *testing.T) {
+	for raw, want := range map[string]bool{"0": true, " -1.5e3 ": true, "9007199254740993": true, "1e999": false, `"1"`: false, "true": false, "null": false, "NaN": false, "": false, "[1]": false, "1 2": false} {
+		if Finite(json.RawMessage(raw)) != want {
+			t.Errorf("%q: want %v", raw, want)
+		}
+	}
+}
+
 func TestAShapesErrorSaysWhatButNotTheValue(t *testing.T) {
 	for _, c := range []struct {
 		shape Shape

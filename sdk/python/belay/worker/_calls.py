@@ -135,7 +135,7 @@ class Calls:
         try:
             body = await self._outcome(entry, raws)
         except HookRejection as signal:
-            body = self._report(REJECT, signal, entry, text=_text(signal.reason))
+            body = self._report(REJECT, signal, entry, text=_failure.cut(_text(signal.reason)))
         except RetryModel as signal:
             body = self._report(RETRY, signal, entry, text=_text(signal.feedback))
         except _payloads.WrongReturn as wrong:

@@ -9,6 +9,7 @@ from typing import Any
 
 _OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _MAX_TEXT = 4 << 10
+_MAX_FEEDBACK = 1 << 20  # a model is to read all of it
 _MAX_FRAMES = 40
 
 
@@ -48,7 +49,7 @@ class Describer:
             # Python put another exception in its place, as for a StopIteration.
             file, line, frames = self.where(cause.__traceback__, file, line)
         return {
-            "text": cut(text_of(exc) if text is None else text),
+            "text": cut(text_of(exc)) if text is None else cut(text, _MAX_FEEDBACK),
             "kind": kind,
             "type": type(exc).__name__,
             "file": file,
@@ -65,10 +66,10 @@ def text_of(exc: BaseException) -> str:
         return "(its text cannot be made)"
 
 
-def cut(text: str) -> str:
+def cut(text: str, most: int = _MAX_TEXT) -> str:
     """Keeps a text of reasonable length, and only what can be sent as UTF-8."""
-    if len(text) > _MAX_TEXT:
-        text = text[:_MAX_TEXT] + "…"
+    if len(text) > most:
+        text = text[:most] + "…"
     return text.encode("utf-8", "replace").decode("utf-8")
 
 

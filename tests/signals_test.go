@@ -445,7 +445,7 @@ func TestSteering(t *testing.T) {
 	})
 
 	t.Run("T29 trimming to the budget never drops the note", func(t *testing.T) {
-		long := strings.Repeat("many words that fill the budget of the prompt ", 100)
+		long := strings.Repeat("many words that fill the budget of the prompt ", 200)
 		for range 3 {
 			a.Say("t29 cut", long)
 		}

@@ -147,11 +147,16 @@ func (t *turn) resolve(c loop.Call) (loop.Outcome, error) {
 }
 
 // asRecorded gives the arguments of a confirmed call as the tool-result hooks
-// left them when the confirmation was asked for.
+// left them when the confirmation was asked for. Providers use ids again, so what
+// counts is the entry next before the question.
 func (t *turn) asRecorded(pending *conversation.ToolRun) json.RawMessage {
 	events := t.rec.Events()
+	asked := false
 	for i := len(events) - 1; i >= 0; i-- {
-		if e := &events[i]; e.Kind == conversation.ToolExecuted && e.Tool.CallID == pending.CallID {
+		switch e := &events[i]; {
+		case e.Kind == conversation.ConfirmAsked:
+			asked = true
+		case asked && e.Kind == conversation.ToolExecuted && e.Tool.CallID == pending.CallID:
 			return e.Tool.Arguments
 		}
 	}

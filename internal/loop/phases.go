@@ -229,7 +229,7 @@ func (l *Loop) route(s State) (State, error) {
 		s.Calls[i].Offered = slices.Contains(s.Offered, c.Name)
 		only = only && (c.Name == Listen || c.Name == Hangup)
 		hangup = hangup || c.Name == Hangup
-		s.Searched = s.Searched || c.Name == SearchKnowledge
+		s.Searched = s.Searched || c.Name == SearchKnowledge && s.Calls[i].Offered
 	}
 	if only {
 		if err := l.say(s, fromModel, ""); err != nil {

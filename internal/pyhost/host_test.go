@@ -49,8 +49,9 @@ async def again(response: ModelResponsePayload) -> ModelResponsePayload:
 			t.Errorf("hook is %+v", k)
 		}
 	})
-	t.Run("an observer changes nothing", func(t *testing.T) {
-		if a := r.ask("look", "text", "hallo"); a.Failure != nil || a.Verdict.Kind != hook.Continue || len(a.Verdict.Changes) > 0 {
+	t.Run("what an observer changes is told, for the trace", func(t *testing.T) {
+		a := r.ask("look", "text", "hallo")
+		if run := hook.Watched(r.hook("look"), a); a.Failure != nil || run.Said != "seen" || run.Dropped == "" {
 			t.Errorf("answer is %+v", a)
 		}
 	})

@@ -149,22 +149,18 @@ class Calls:
 
     async def _outcome(self, entry: HookEntry, raws: list[bytes | None]) -> bytes:
         payload = _payloads.build(entry.payload_type, raws)
+        given = dict(payload.__dict__)
         if entry.lane == "observe":
-            await entry.fn(payload)
-            return b"\1\0"
-        before, given = _payloads.snapshot(payload), dict(payload.__dict__)
+            returned = await entry.fn(payload)
+            return _go_on(_readonly.strayed(entry.payload_type, raws, given, payload, returned))
+        before = _payloads.snapshot(payload)
         returned = await entry.fn(payload)
         changes = _payloads.changed_fields(entry.payload_type, before, returned)
         changes += _readonly.attempts(entry.payload_type, raws, given, returned)
-        if not changes:
-            return b"\1\0"
         size = sum(len(raw) for _, raw in changes)
         if size > MAX_ANSWER:
             raise _payloads.WrongReturn(f"returned {size} bytes, more than {MAX_ANSWER}")
-        pieces = [GO_ON, bytes((len(changes),))]
-        for index, raw in changes:
-            pieces += (bytes((index,)), _LENGTH.pack(len(raw)), raw)
-        return b"".join(pieces)
+        return _go_on(changes)
 
     def _report(
         self,
@@ -221,6 +217,15 @@ class Calls:
         del report["kind"]
         report["message"], report["text"] = report["text"], _failure.cut(text)
         return _failure.encode({"outcome": "error", **report})
+
+
+def _go_on(changes: Sequence[tuple[int, bytes]]) -> bytes:
+    if not changes:
+        return b"\1\0"
+    pieces = [GO_ON, bytes((len(changes),))]
+    for index, raw in changes:
+        pieces += (bytes((index,)), _LENGTH.pack(len(raw)), raw)
+    return b"".join(pieces)
 
 
 def _text(value: Any) -> str:

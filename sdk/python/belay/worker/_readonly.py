@@ -1,7 +1,7 @@
-"""Finds the read-only fields that a hook tried to change.
+"""Finds changes that count for nothing: to read-only fields, and by observers.
 
-The host puts them back whatever the hook returns; it is told of the attempt so that
-the trace can say so.
+The host puts read-only fields back whatever the hook returns, and lets no observer
+change anything; it is told of the attempt so that the trace can say so.
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ _READ_ONLY: dict[type[Payload], list[tuple[int, str]]] = {
         (index, field.name) for index, field in enumerate(point.fields) if not field.mutable
     ]
     for point in POINTS
+}
+_FIELDS: dict[type[Payload], list[str]] = {
+    _payloads.PAYLOAD_TYPES[point.name]: [field.name for field in point.fields] for point in POINTS
 }
 _SCALARS = (str, bool, int, float, type(None))
 
@@ -37,6 +40,26 @@ def attempts(
         except Exception:
             found.append((index, b"null"))  # it has no JSON form; the attempt is what counts
     return found
+
+
+def strayed(
+    payload_type: type[Payload],
+    raws: Sequence[bytes | None],
+    given: dict[str, Any],
+    payload: Payload,
+    returned: object,
+) -> list[tuple[int, bytes]]:
+    """Index of each field that an observer changed on its copy, with a null for its value.
+
+    One that returned something has strayed too: then the first field stands for it.
+    """
+    values = payload.__dict__
+    found = [
+        (index, b"null")
+        for index, (field, raw) in enumerate(zip(_FIELDS[payload_type], raws, strict=True))
+        if raw is not None and not _same(values.get(field), given[field], raw)
+    ]
+    return found or ([(0, b"null")] if returned is not None else [])
 
 
 def _same(value: Any, given: Any, raw: bytes) -> bool:

@@ -38,7 +38,13 @@ func openModel(cfg Config, l *loaded) (chat.Model, error) {
 			return nil, fmt.Errorf("the key of model %s/%s is missing: set the environment variable %s, or set BELAY_MODEL to another model", m.Provider, m.Name, variable)
 		}
 	}
-	return model.New(model.Config{Provider: m.Provider, Model: m.Name, BaseURL: m.BaseURL, APIKey: key, Extra: m.Settings(), Timeout: m.Timeout, Logger: cfg.Logger})
+	retries := 0
+	if m.MaxRetries != nil {
+		if retries = *m.MaxRetries; retries == 0 {
+			retries = -1 // never: 0 is the client's default
+		}
+	}
+	return model.New(model.Config{MaxRetries: retries, Provider: m.Provider, Model: m.Name, BaseURL: m.BaseURL, APIKey: key, Extra: m.Settings(), Timeout: m.Timeout, Logger: cfg.Logger})
 }
 
 // readScript reads the script that stands in for a model.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"maps"
 	"os"
@@ -138,6 +139,7 @@ func Check(ctx context.Context, cfg Config) (findings []finding.Finding, hooks [
 // one is loaded.
 type version struct {
 	turn     *turn.Agent
+	model    chat.Model
 	loaded   *loaded
 	scripted bool
 	queue    int
@@ -150,6 +152,16 @@ type version struct {
 func (v *version) close(ctx context.Context) {
 	v.users.Wait()
 	v.turn.Hooks.Wait()
+	if c, ok := v.model.(io.Closer); ok {
+		if err := c.Close(); err != nil {
+			v.turn.Logger.Warn("the model's connections did not close in order", "error", err)
+		}
+	}
+	if v.loaded.index != nil {
+		if err := v.loaded.index.Close(); err != nil {
+			v.turn.Logger.Warn("the index did not close in order", "error", err)
+		}
+	}
 	if err := v.loaded.close(ctx); err != nil {
 		v.turn.Logger.Error("the Python workers or the search index did not end in order", "error", err)
 	}
@@ -173,7 +185,7 @@ func (a *App) load(ctx context.Context) (_ *version, err error) {
 	if err != nil {
 		return nil, err
 	}
-	v := &version{loaded: l, scripted: isScripted(model), queue: l.spec.Limits.Queue}
+	v := &version{loaded: l, model: model, scripted: isScripted(model), queue: l.spec.Limits.Queue}
 	if a.cfg.WrapModel != nil {
 		model = a.cfg.WrapModel(model)
 	}
@@ -195,7 +207,7 @@ func (a *App) newAgent(l *loaded, model chat.Model, engine *hook.Engine) *turn.A
 		Profile: turn.Profile{Name: s.Name, Persona: s.Persona, Rules: s.Rules, TextRules: s.TextRules,
 			Instructions: s.Instructions, Language: s.Language, Searches: searches(s)},
 		Hooks: engine, Model: model, Tools: newTools(l.host, a.cfg.Logger), Words: s.Responses.WithLog(a.cfg.Logger),
-		Limits:  loop.Limits{Iterations: s.Limits.Iterations, EmptyRetries: s.Limits.EmptyRetries},
+		Limits:  loop.Limits{Iterations: s.Limits.Iterations, EmptyRetries: orNone(s.Limits.EmptyRetries)},
 		History: s.Limits.History, ToolTimeout: s.ToolTimeout, Logger: a.cfg.Logger, Clock: a.cfg.Clock, NewID: newID,
 	}
 	if l.index != nil {
@@ -205,6 +217,14 @@ func (a *App) newAgent(l *loaded, model chat.Model, engine *hook.Engine) *turn.A
 		out.Fit = prompt.NewFitter(s.Model.Name).Within(s.Limits.PromptTokens)
 	}
 	return out
+}
+
+// orNone writes "none" as the loop does: 0 is its default.
+func orNone(n int) int {
+	if n == 0 {
+		return -1
+	}
+	return n
 }
 
 // searches says whether the agent has, or should have, something to search.

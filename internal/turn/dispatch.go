@@ -10,6 +10,7 @@ import (
 	"github.com/belay-run/belay/internal/loop"
 	"github.com/belay-run/belay/internal/rawjson"
 	"github.com/belay-run/belay/internal/step"
+	"github.com/belay-run/belay/internal/wording"
 )
 
 // asked is a call whose confirmation the user is asked for.
@@ -80,7 +81,7 @@ func (t *turn) confirm(c loop.Call, tool *Tool) (loop.Outcome, error) {
 	if q.name == "" {
 		q.name = responseConfirm
 	}
-	text, _, ok := t.agent.Words.Pick(q.name, t.questionVars(c, tool))
+	text, _, ok := t.agent.Words.Pick(q.name, wording.ConfirmVars(tool.Name, c.Arguments))
 	if !ok {
 		return loop.Outcome{}, fmt.Errorf("there is no response %s to ask for the confirmation of %s", q.name, c.Name)
 	}
@@ -95,18 +96,6 @@ type status struct {
 }
 
 const responseConfirm = "utter_confirm_tool"
-
-// questionVars are the names that a confirmation question may fill in: the
-// arguments, and "tool" and "arguments" for the built-in wording.
-func (t *turn) questionVars(c loop.Call, tool *Tool) map[string]any {
-	vars := map[string]any{}
-	if err := json.Unmarshal(c.Arguments, &vars); err != nil {
-		vars = map[string]any{}
-	}
-	vars["tool"] = strings.ReplaceAll(tool.Name, "_", " ")
-	vars["arguments"] = rawjson.Written(c.Arguments)
-	return vars
-}
 
 // resolve takes the user's answer to a confirmation.
 func (t *turn) resolve(c loop.Call) (loop.Outcome, error) {
@@ -210,7 +199,7 @@ func (t *turn) Settle(c loop.Call, out loop.Outcome) error {
 		stored := run
 		stored.Arguments, stored.Result = c.Arguments, ""
 		t.add(conversation.Event{Kind: conversation.ConfirmAsked, Tool: &stored})
-		return t.utter(c.Key, q.name, t.questionVars(c, q.tool), mayRephrase)
+		return t.utter(c.Key, q.name, wording.ConfirmVars(q.tool.Name, c.Arguments), mayRephrase)
 	case inner.denied:
 		if tool != nil && tool.Denial != "" {
 			return t.utter(c.Key, tool.Denial, nil, mayRephrase)

@@ -57,7 +57,7 @@ func (t *turn) Prompt(a loop.Ask) (loop.Prompt, error) {
 	p := loop.Prompt{Messages: messages, Tools: t.offered()}
 	if t.agent.Fit != nil {
 		asked := lastUser(messages[:kept])
-		p.Messages, p.Cut = t.agent.Fit(messages, p.Tools, func(i int) bool { return i == 0 || i == asked || i >= kept })
+		p.Messages, p.Cut = t.agent.Fit(messages, p.Tools, func(i int) bool { return i == 0 || i >= kept || asked > 0 && i >= asked })
 	}
 	return p, nil
 }

@@ -190,14 +190,31 @@ func wantDiscarded(t *testing.T, a planned, sender string, planted ...string) {
 	wantNone(t, "a later request", inJSON(prompts[1:]), planted...)
 }
 
-func TestToolCallHookErrorIsReplaceable(t *testing.T) {
+// The only hook that decides stands at the tool call, so nothing but that hook
+// holds a text back.
+func TestToolCallHookAlone(t *testing.T) {
 	t.Parallel()
 	a := startPlanned(t, apptest.Files{"tools/simple.py": simpleTools,
+		"hooks.py": `from belay.hooks import ToolCallPayload, modify_tool_call
+from lib.plan import follow
+
+
+@modify_tool_call()
+async def plan_call(p: ToolCallPayload) -> ToolCallPayload:
+    return await follow("tool_call", p)
+`,
 		"responses.yml": "responses:\n  utter_tool_call_hook_error:\n    - text: The shop is closed.\n"})
-	t.Run("T34 the text can be replaced", func(t *testing.T) {
+
+	t.Run("T34 the text can be replaced, and no other text is sent", func(t *testing.T) {
 		a.Next("t34", batch("A draft."))
 		r := a.say(t, "t34", "go", plan{"tool_call second": doCrash("no")})
-		wantSame(t, "texts", r.Texts, []string{"The shop is closed."})
+		wantSame(t, "what was sent", r.Order, []string{"text:The shop is closed."})
+	})
+
+	t.Run("T33 no text of a discarded batch is sent", func(t *testing.T) {
+		a.Next("t33", batch("A draft."), apptest.Says("Better."))
+		r := a.say(t, "t33", "go", plan{"tool_call second": doRetry("No.")})
+		wantSame(t, "what was sent", r.Order, []string{"text:Better."})
 	})
 }
 
@@ -267,6 +284,14 @@ func TestToolCallPayload(t *testing.T) {
 					plan{"tool_call first": doUpdate(map[string]any{"tool_name": name, "arguments": map[string]any{"confirmed": true}})})
 				wantSame(t, "the answer", renamed, made)
 			})
+		}
+	})
+
+	t.Run("T112 the batch is routed by the names as the hooks left them", func(t *testing.T) {
+		a.Next("t112h", apptest.Call("first", nil))
+		r := a.say(t, "t112h", "go", plan{"tool_call first": doUpdate(map[string]any{"tool_name": "hangup", "arguments": map[string]any{}})})
+		if !r.Report.Ended || len(a.Of("t112h", conversation.SessionEnded)) != 1 {
+			t.Errorf("the session goes on: %+v", a.Kinds("t112h"))
 		}
 	})
 
@@ -382,6 +407,17 @@ func TestModelResponsePayload(t *testing.T) {
 			if !strings.Contains(replayed, `"tool_call_id":"`+r.CallID+`"`) {
 				t.Errorf("the next request lacks the answer to call %s", r.CallID)
 			}
+		}
+	})
+
+	t.Run("T109 calls that the model made without an id get one", func(t *testing.T) {
+		a.Next("t109m", func(context.Context, chat.Request, func(string)) (chat.Response, error) {
+			return chat.Response{ToolCalls: []chat.ToolCall{{Name: "first", Arguments: json.RawMessage(`{}`)}, {Name: "second", Arguments: json.RawMessage(`{}`)}}}, nil
+		})
+		a.say(t, "t109m", "go", nil)
+		got := a.runs("t109m")
+		if len(got) != 2 || got[0].CallID == "" || got[1].CallID == "" || got[0].CallID == got[1].CallID || got[0].BatchID != "0-"+got[0].CallID || got[1].BatchID != got[0].BatchID {
+			t.Errorf("tool events: %+v", got)
 		}
 	})
 

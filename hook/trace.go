@@ -94,7 +94,7 @@ func Watched(h *Hook, a Answer) Run {
 	case a.Verdict.Kind != Continue:
 		r.Dropped = a.Verdict.Kind.String() + " means nothing in the observe lane"
 	case len(a.Verdict.Changes) > 0:
-		r.Dropped = "what it changed or returned means nothing in the observe lane"
+		r.Dropped = "changes mean nothing in the observe lane, returned or made in place"
 	}
 	r.Said = seen
 	return r

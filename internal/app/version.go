@@ -157,11 +157,6 @@ func (v *version) close(ctx context.Context) {
 			v.turn.Logger.Warn("the model's connections did not close in order", "error", err)
 		}
 	}
-	if v.loaded.index != nil {
-		if err := v.loaded.index.Close(); err != nil {
-			v.turn.Logger.Warn("the index did not close in order", "error", err)
-		}
-	}
 	if err := v.loaded.close(ctx); err != nil {
 		v.turn.Logger.Error("the Python workers or the search index did not end in order", "error", err)
 	}

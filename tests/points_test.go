@@ -67,7 +67,7 @@ _sent_back = set()
 
 def part(lane, point, payload):
     sender = payload.sender_id
-    note(f"{lane} {point}", sender=sender)
+    note(f"{lane} {point}", sender=sender, dump=payload.model_dump())
     if (lane, point) == ("observe", "turn_started"):
         _turns[sender] = _turns.get(sender, 0) + 1
     of_lane, _, rest = sender.partition(":")
@@ -112,10 +112,10 @@ async def forever():
     await asyncio.Event().wait()
 `
 
-// hooksOf writes a hook of both lanes for every point.
+// hooksOf writes hooks of both lanes for every point, and a final observer.
 func hooksOf(points []standing) string {
 	var b strings.Builder
-	b.WriteString("from __future__ import annotations\n\nfrom belay.hooks import *\nfrom lib.act import exception, forever, part\n")
+	b.WriteString("from __future__ import annotations\n\nfrom belay.hooks import *\nfrom lib.act import exception, forever, part\nfrom lib.probe import note\n")
 	for _, s := range points {
 		fmt.Fprintf(&b, `
 
@@ -128,6 +128,11 @@ async def see_%[1]s(p: %[2]s) -> None:
         await forever()
     if what == "return":
         return p.model_copy(update={"sender_id": "SPOILT", "text": "SPOILT", "messages": [], "value": "SPOILT"})
+
+
+@on_%[1]s(timeout_ms=1500, final=True)
+async def after_%[1]s(p: %[2]s) -> None:
+    note("final %[1]s", sender=p.sender_id, dump=p.model_dump())
 `, s.point, s.payload)
 		if !s.modify {
 			continue
@@ -276,7 +281,7 @@ func TestPoints(t *testing.T) {
 			if fired["observe "+p.Name] == 0 || (fired["modify "+p.Name] > 0) != row.modify {
 				t.Errorf("asked: %d observers, %d modify hooks", fired["observe "+p.Name], fired["modify "+p.Name])
 			}
-			if l := s.line("pass", p.Name); l == nil || l.Observers != 1 || (l.Asked == 1) != row.modify || l.Outcome != "continue" {
+			if l := s.line("pass", p.Name); l == nil || l.Observers != 2 || (l.Asked == 1) != row.modify || l.Outcome != "continue" {
 				t.Errorf("the trace says %+v", l)
 			}
 		})

@@ -150,8 +150,26 @@ def _encode_field(field: Field, value: Any, before: bytes | None) -> bytes | Non
         if raw == before:
             return None
         return _encode_slowly(value) if _may_hold_nan(raw) else raw
-    except (PydanticSerializationError, ValueError, TypeError) as error:
+    except _NO_JSON_FORM as error:
+        if field.name == "model_settings":
+            return _encode_settings(value)
         raise WrongReturn(f"field {field.name!r} has no JSON form") from error
+
+
+_NO_JSON_FORM = (PydanticSerializationError, ValueError, TypeError)
+
+
+def _encode_settings(settings: dict[Any, Any]) -> bytes:
+    """Each setting is judged alone: one without a JSON form becomes null, which never counts."""
+    forms: dict[str, Any] = {}
+    for key, value in settings.items():
+        name = key if isinstance(key, str) else type(key).__name__
+        try:
+            encode(value)
+            forms[name] = value
+        except _NO_JSON_FORM:
+            forms[name] = None
+    return encode(forms)
 
 
 def _text(value: Any) -> str:

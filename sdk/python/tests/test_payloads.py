@@ -206,6 +206,13 @@ def test_what_is_right_in_shape_passes():
         assert got == {"value": value}
 
 
+def test_a_model_setting_without_a_json_form_is_none():
+    given = {"temperature": float("nan"), "seed": 1, "stop": [object()], object(): 2, ("a",): RING}
+    got = changes(REQUEST, lambda p: p.model_copy(update={"model_settings": given}))
+    want = {"temperature": None, "seed": 1, "stop": None, "object": 2, "tuple": None}
+    assert got == {"model_settings": want}
+
+
 @pytest.mark.parametrize(
     "answer",
     [

@@ -148,9 +148,9 @@ func (r out) Delta(p string) {
 	r.Order = append(r.Order, "piece:"+p)
 }
 
-func (o out) Text(u turn.Utterance) {
-	o.Texts = append(o.Texts, u.Text)
-	o.Order = append(o.Order, "text:"+u.Text)
+func (r out) Text(u turn.Utterance) {
+	r.Texts = append(r.Texts, u.Text)
+	r.Order = append(r.Order, "text:"+u.Text)
 }
 
 // Say sends a text and waits for the turn's end. The test fails when the turn

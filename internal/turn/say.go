@@ -115,6 +115,13 @@ func (t *turn) rephrase(key, name, text string) (string, error) {
 		t.trace(loop.Line{Kind: "note", Key: key, Why: name + " is said as written: " + why})
 		return "", nil
 	}
+	if t.agent.Fit != nil {
+		var cut int
+		last := len(messages) - 1
+		if messages, cut = t.agent.Fit(messages, nil, func(i int) bool { return i == 0 || i == last }); cut > 0 {
+			t.note(fmt.Sprintf("%d messages were cut to meet the token budget", cut))
+		}
+	}
 	req, failed, err := t.hooks.Request(key+"/"+hook.ModelRequest, t.identity, loop.Prompt{Messages: messages}, 0)
 	if err != nil {
 		return "", err

@@ -16,7 +16,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/belay-run/belay/internal/app"
-	"github.com/belay-run/belay/internal/finding"
 	"github.com/belay-run/belay/internal/rawjson"
 	"github.com/belay-run/belay/internal/server"
 	"github.com/belay-run/belay/internal/turn"
@@ -29,20 +28,27 @@ func newChat() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "chat DIR",
 		Short: "Talk to an agent in the terminal",
-		Long: "Chat reads a message a line. Hook, tool and agent files are loaded again when they changed. " +
-			"With --trace it shows after each turn which hooks were asked and what each did.",
+		Long: `Chat reads a message a line, from a person or from a pipe. When a file of the
+agent has changed, the agent is loaded again before the next message. What hooks
+and tools print is shown. With --trace each turn says which hooks were asked and
+what each did.`,
+		Example: `  belay chat my-agent --trace
+  belay chat my-agent --conversation ada < questions.txt`,
 		Args: oneDir,
 		RunE: func(c *cobra.Command, args []string) error {
 			cfg, err := f.config(args[0], slog.LevelWarn, c.ErrOrStderr())
 			if err != nil {
 				return err
 			}
+			cfg.Logger = slog.New(&printed{Handler: cfg.Logger.Handler(), to: c.ErrOrStderr()})
 			t := &terminal{in: c.InOrStdin(), out: c.OutOrStdout(), errs: c.ErrOrStderr(), trace: trace, sender: conversation}
 			t.typed = t.in == os.Stdin && isatty.IsTerminal(os.Stdin.Fd())
 			return t.run(c.Context(), cfg)
 		},
 	}
-	f.add(c)
+	f.addPython(c)
+	f.addModel(c)
+	f.addData(c)
 	c.Flags().BoolVar(&trace, "trace", false, "show which hooks were asked and what each did")
 	c.Flags().StringVar(&conversation, "conversation", "", "id of the conversation to go on with (default: a new one)")
 	return c
@@ -67,7 +73,7 @@ var (
 func (t *terminal) run(ctx context.Context, cfg app.Config) (err error) {
 	a, err := app.Open(ctx, cfg)
 	if err != nil {
-		return t.explain(err)
+		return explain(t.errs, err)
 	}
 	defer func() {
 		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
@@ -77,23 +83,29 @@ func (t *terminal) run(ctx context.Context, cfg app.Config) (err error) {
 	if t.sender == "" {
 		t.sender = "chat-" + time.Now().Format("20060102-150405.000")
 	}
-	h := a.Health(ctx)
-	model := h.Model
-	if h.Scripted {
-		model = "a script, not a model: its answers are written in a file"
-	}
-	t.say("%s\n", faint.Render(fmt.Sprintf("%s · model: %s · conversation %s · an empty line or Ctrl-D ends", h.Agent, model, t.sender)))
+	t.greet(a.Health(ctx))
 	files := app.NewFiles(cfg.Dir)
 	lines := t.lines(ctx)
 	for {
 		if t.typed {
 			t.say("%s ", bold.Render("you>"))
 		}
-		line, ok := <-lines
-		if !ok || ctx.Err() != nil || (t.typed && line == "") {
+		var line string
+		ok := false
+		select {
+		case line, ok = <-lines:
+		case <-ctx.Done(): // the input may never give another line
+		}
+		if !ok {
+			if t.typed {
+				t.say("\n")
+			}
 			return nil
 		}
 		if line == "" {
+			if t.typed {
+				return nil
+			}
 			continue
 		}
 		if !t.typed {
@@ -113,27 +125,28 @@ func (t *terminal) run(ctx context.Context, cfg app.Config) (err error) {
 	}
 }
 
+func (t *terminal) greet(h server.Health) {
+	model := "model " + h.Model
+	if h.Scripted {
+		model = "answers from a script, not a model"
+	}
+	ends := ""
+	if t.typed {
+		ends = " · an empty line or Ctrl-D ends"
+	}
+	t.say("%s\n", faint.Render(fmt.Sprintf("%s · %s · conversation %s%s", h.Agent, model, t.sender, ends)))
+}
+
 // reload loads the folder again. An agent with findings does not serve: the
 // message is not sent until they are mended.
 func (t *terminal) reload(ctx context.Context, a *app.App) bool {
 	if err := a.Reload(ctx); err != nil {
-		fmt.Fprintln(t.errs, "belay:", t.explain(err))
+		fmt.Fprintln(t.errs, "belay:", explain(t.errs, err))
 		t.say("%s\n", faint.Render("the agent's files changed and cannot be loaded; nothing was sent"))
 		return false
 	}
 	t.say("%s\n", faint.Render("the agent's files changed and were loaded again"))
 	return true
-}
-
-// explain shows findings in full.
-func (t *terminal) explain(err error) error {
-	var found *app.FindingsError
-	if errors.As(err, &found) {
-		if werr := finding.Text(t.errs, finding.Clean(found.Findings)); werr != nil {
-			return errors.Join(err, werr)
-		}
-	}
-	return err
 }
 
 func (t *terminal) turn(ctx context.Context, a *app.App, line string) (ended bool, err error) {
@@ -160,7 +173,7 @@ func (t *terminal) Delta(piece string) {
 		t.say("%s ", bold.Render("agent>"))
 		t.open = true
 	}
-	t.say("%s", piece)
+	t.say("%s", plain(piece))
 }
 
 // Text writes a whole text.
@@ -170,7 +183,7 @@ func (t *terminal) Text(u turn.Utterance) {
 		return
 	}
 	t.endLine()
-	t.say("%s %s\n", bold.Render("agent>"), u.Text)
+	t.say("%s %s\n", bold.Render("agent>"), plain(u.Text))
 }
 
 func (t *terminal) endLine() {

@@ -1,16 +1,19 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"os"
 	"os/user"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/belay-run/belay/hook"
 	"github.com/belay-run/belay/internal/app"
 )
 
@@ -19,7 +22,13 @@ func newHooks() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "hooks DIR",
 		Short: "List which hook stands at which point, its limits, and what it did",
-		Args:  oneDir,
+		Long: `Hooks lists where each hook stands, its time limit, what follows when it fails,
+how often it was asked and what it did. It may run beside a service on the
+folder. disable and enable take a hook out and put it back.`,
+		Example: `  belay hooks my-agent
+  belay hooks disable mask_cards --dir my-agent --for 10m --reason "it masks too much"
+  belay hooks history my-agent`,
+		Args: oneDir,
 		RunE: func(c *cobra.Command, args []string) error {
 			cfg, err := f.config(args[0], slog.LevelError, c.ErrOrStderr())
 			if err != nil {
@@ -27,37 +36,39 @@ func newHooks() *cobra.Command {
 			}
 			rows, err := app.ListHooks(c.Context(), cfg)
 			if err != nil {
-				return err
+				return explain(c.ErrOrStderr(), err)
 			}
 			printHooks(c, rows)
 			return nil
 		},
 	}
-	f.add(c)
-	c.AddCommand(newSwitch(false), newSwitch(true))
+	f.addPython(c)
+	f.addData(c)
+	c.AddCommand(newSwitch(false), newSwitch(true), newHistory())
 	return c
 }
 
 func printHooks(c *cobra.Command, rows []app.HookRow) {
 	if len(rows) == 0 {
-		fmt.Fprintln(c.OutOrStdout(), "no hook stands anywhere; hooks go into hooks.py or hooks/*.py")
+		fmt.Fprintln(c.OutOrStdout(), noHooks)
 		return
 	}
 	w := tabwriter.NewWriter(c.OutOrStdout(), 0, 4, 2, ' ', 0)
 	defer w.Flush()
-	fmt.Fprintln(w, "POINT\tLANE\tHOOK\tFILE\tLIMIT\tON FAILURE\tASKED\tCHANGED\tREJECTED\tRETRIED\tFAILED\tLAST FIRED\tSTATE")
+	fmt.Fprintln(w, "POINT\tLANE\tHOOK\tLINE\tLIMIT\tON FAILURE\tASKED\tCHANGED\tREJECTED\tRETRIED\tFAILED\tLAST ASKED\tSTATE")
 	for _, r := range rows {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s:%d\t%s\t%s\t%d\t%d\t%d\t%d\t%d\t%s\t%s\n", r.Point, r.Lane, r.Name, r.File, r.Line, r.Limit, dash(r.OnFailure),
-			r.Asked, r.Changed, r.Rejected, r.Retried, r.Failed, when(r.LastFired), r.State())
+		did := func(n int64) string {
+			if r.Lane == string(hook.Observe) {
+				return "–" // it may do nothing of the kind
+			}
+			return strconv.FormatInt(n, 10)
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\t%d\t%s\t%s\t%s\t%d\t%s\t%s\n", r.Point, r.Lane, r.Name, r.Line, r.Limit, cmp.Or(r.OnFailure, "–"),
+			r.Asked, did(r.Changed), did(r.Rejected), did(r.Retried), r.Failed, when(r.LastFired), r.State())
 	}
 }
 
-func dash(s string) string {
-	if s == "" {
-		return "–"
-	}
-	return s
-}
+const noHooks = "no hook stands anywhere; hooks go into hooks.py or hooks/*.py"
 
 func when(t time.Time) string {
 	if t.IsZero() {
@@ -71,11 +82,15 @@ func newSwitch(on bool) *cobra.Command {
 	var f flags
 	var dir, reason string
 	var length time.Duration
-	c := &cobra.Command{Use: "disable NAME", Short: "Turn a hook off for a while: a broken guard must not lock a service"}
+	c := &cobra.Command{Use: "disable NAME", Short: "Turn a hook off for a while: a broken guard must not lock a service",
+		Example: `  belay hooks disable mask_cards --dir my-agent --for 10m --reason "it masks too much"`}
 	if on {
-		c.Use, c.Short = "enable NAME", "Turn a hook on again"
+		c.Use, c.Short, c.Example = "enable NAME", "Turn a hook on again", "  belay hooks enable mask_cards --dir my-agent"
 	}
-	c.Long = "The switch is recorded with who threw it and works at once, also in a service that runs. A hook that is off is named in the trace of every turn."
+	c.Long = `NAME is the hook as belay hooks lists it, or its function's name alone when only
+one hook has that. The switch is recorded with who threw it and works within a
+second, also in a service that runs. A hook that is off is named in the trace of
+every turn.`
 	c.Args = func(_ *cobra.Command, args []string) error {
 		if len(args) != 1 {
 			return fmt.Errorf("name the hook as belay hooks lists it, such as hooks/privacy.py:mask_numbers")
@@ -92,7 +107,7 @@ func newSwitch(on bool) *cobra.Command {
 		}
 		s, err := app.SwitchHook(c.Context(), cfg, app.Switch{Hook: args[0], On: on, For: length, By: who(), Reason: reason})
 		if err != nil {
-			return err
+			return explain(c.ErrOrStderr(), err)
 		}
 		if on {
 			fmt.Fprintf(c.OutOrStdout(), "%s is on again\n", s.Hook)
@@ -101,7 +116,8 @@ func newSwitch(on bool) *cobra.Command {
 		}
 		return nil
 	}
-	f.add(c)
+	f.addPython(c)
+	f.addData(c)
 	c.Flags().StringVar(&dir, "dir", ".", "the agent's folder")
 	c.Flags().StringVar(&reason, "reason", "", "why, for the record")
 	if !on {
@@ -119,4 +135,40 @@ func who() string {
 		return name
 	}
 	return "unknown"
+}
+
+func newHistory() *cobra.Command {
+	var f flags
+	c := &cobra.Command{
+		Use:     "history DIR",
+		Short:   "List who turned which hook off or on, when and why",
+		Example: `  belay hooks history my-agent`,
+		Args:    oneDir,
+		RunE: func(c *cobra.Command, args []string) error {
+			cfg, err := f.config(args[0], slog.LevelError, c.ErrOrStderr())
+			if err != nil {
+				return err
+			}
+			switches, err := app.HookHistory(c.Context(), cfg)
+			if err != nil {
+				return explain(c.ErrOrStderr(), err)
+			}
+			if len(switches) == 0 {
+				fmt.Fprintln(c.OutOrStdout(), "no hook was ever turned off")
+				return nil
+			}
+			w := tabwriter.NewWriter(c.OutOrStdout(), 0, 4, 2, ' ', 0)
+			fmt.Fprintln(w, "AT\tHOOK\tWHAT\tBY\tREASON")
+			for _, s := range switches {
+				what := "on"
+				if s.Disabled {
+					what = "off until " + when(s.Until)
+				}
+				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", when(s.At), s.Hook, what, s.By, cmp.Or(plain(s.Reason), "–"))
+			}
+			return w.Flush()
+		},
+	}
+	f.addData(c)
+	return c
 }

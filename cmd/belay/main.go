@@ -11,9 +11,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"syscall"
+
+	"github.com/belay-run/belay/internal/app"
+	"github.com/belay-run/belay/internal/finding"
 )
 
 // version is set when a release is built.
@@ -27,6 +31,7 @@ var errSilent = errors.New("")
 func run(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends the program at once
 	root := newRoot()
 	root.SetArgs(args)
 	if err := root.ExecuteContext(ctx); err != nil {
@@ -36,4 +41,17 @@ func run(args []string) int {
 		return 1
 	}
 	return 0
+}
+
+// explain lists the findings that keep an agent from being loaded, and says then
+// what follows from them. Other errors it leaves as they are.
+func explain(w io.Writer, err error) error {
+	var found *app.FindingsError
+	if !errors.As(err, &found) {
+		return err
+	}
+	if werr := finding.Text(w, finding.Clean(found.Findings)); werr != nil {
+		return errors.Join(err, werr)
+	}
+	return errors.New("the agent does not serve until its errors are mended")
 }

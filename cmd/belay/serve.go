@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/belay-run/belay/internal/app"
+	"github.com/belay-run/belay/internal/finding"
 	"github.com/belay-run/belay/internal/server"
 )
 
@@ -24,8 +26,11 @@ func newServe() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "serve DIR",
 		Short: "Serve an agent over HTTP",
-		Long: "Serve answers on 127.0.0.1 unless --listen names another address, which needs a token. " +
-			"SIGHUP loads the agent's folder again; the old version goes on when the new one has findings.",
+		Long: `Serve answers on 127.0.0.1 unless --listen names another address, which needs a
+token. SIGHUP loads the agent's folder again; the old version goes on when the
+new one has findings. SIGTERM and Ctrl-C stop in order: turns under way may end.`,
+		Example: `  belay serve my-agent
+  BELAY_TOKEN=$(openssl rand -hex 24) belay serve my-agent --listen 0.0.0.0:5005`,
 		Args: oneDir,
 		RunE: func(c *cobra.Command, args []string) error {
 			cfg, err := f.config(args[0], slog.LevelInfo, c.ErrOrStderr())
@@ -35,21 +40,26 @@ func newServe() *cobra.Command {
 			if listen == "" {
 				listen = fmt.Sprintf("127.0.0.1:%d", port)
 			}
-			return serve(c, cfg, server.Config{Listen: listen, Token: token})
+			return serve(c, cfg, server.Config{Listen: listen, Token: cmp.Or(token, os.Getenv("BELAY_TOKEN")), Logger: cfg.Logger, Version: version})
 		},
 	}
-	f.add(c)
+	f.addPython(c)
+	f.addModel(c)
+	f.addData(c)
 	c.Flags().StringVar(&listen, "listen", "", "address to listen on, such as 0.0.0.0:5005; anything but loopback needs a token")
 	c.Flags().IntVar(&port, "port", 5005, "port on 127.0.0.1 when --listen is not given; 0 takes a free one")
-	c.Flags().StringVar(&token, "token", os.Getenv("BELAY_TOKEN"), "token that callers must bring (default $BELAY_TOKEN)")
+	c.Flags().StringVar(&token, "token", "", "token that callers must bring (default $BELAY_TOKEN)")
 	return c
 }
 
 func serve(c *cobra.Command, cfg app.Config, scfg server.Config) (err error) {
 	ctx := c.Context()
+	if err := scfg.Validate(); err != nil {
+		return err // before anything is started
+	}
 	a, err := app.Open(ctx, cfg)
 	if err != nil {
-		return (&terminal{errs: c.ErrOrStderr()}).explain(err)
+		return explain(c.ErrOrStderr(), err)
 	}
 	defer func() {
 		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
@@ -62,8 +72,9 @@ func serve(c *cobra.Command, cfg app.Config, scfg server.Config) (err error) {
 	done := make(chan struct{})
 	defer close(done)
 	go reloadOn(ctx, hup, done, a, cfg.Logger)
+	defer context.AfterFunc(ctx, func() { cfg.Logger.Info("stopping: turns under way may end; a second signal ends them at once") })()
 
-	scfg.Logger, scfg.Metrics, scfg.Version = cfg.Logger, a.Metrics(), version
+	scfg.Metrics = a.Metrics()
 	scfg.Ready = func(addr net.Addr) {
 		fmt.Fprintf(c.OutOrStdout(), "belay serves %s on http://%s\n", a.AgentID(), addr)
 		if h := a.Health(ctx); h.Scripted {
@@ -84,10 +95,22 @@ func reloadOn(ctx context.Context, hup <-chan os.Signal, done <-chan struct{}, a
 			return
 		case <-hup:
 			if err := a.Reload(ctx); err != nil {
+				logFindings(log, err)
 				log.Error("the agent could not be loaded again; the old version goes on", "error", err)
 				continue
 			}
 			log.Info("the agent was loaded again")
 		}
+	}
+}
+
+// logFindings says what keeps an agent from being loaded.
+func logFindings(log *slog.Logger, err error) {
+	var found *app.FindingsError
+	if !errors.As(err, &found) {
+		return
+	}
+	for _, f := range finding.Clean(found.Findings) {
+		log.Error("a finding", "file", f.File, "line", f.Line, "rule", f.Rule, "severity", f.Severity, "message", f.Message, "hint", f.Hint)
 	}
 }

@@ -40,9 +40,9 @@ func openFolder(dir string, findings *[]finding.Finding) *folder {
 		message, hint := "the agent's folder cannot be opened: "+cause(err), "check its permissions"
 		switch info, statErr := os.Stat(dir); {
 		case errors.Is(statErr, fs.ErrNotExist):
-			message, hint = "there is no such folder", "check the path, or make an agent there with belay init"
+			message, hint = "there is no folder "+dir, "check the path, or make an agent there with belay init"
 		case statErr == nil && !info.IsDir():
-			message, hint = "this is a file, not an agent's folder", "name the folder that holds "+AgentFile
+			message, hint = dir+" is a file, not an agent's folder", "name the folder that holds "+AgentFile
 		}
 		whole.err("no-folder", message, hint)
 		return nil

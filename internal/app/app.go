@@ -93,7 +93,10 @@ type FindingsError struct{ Findings []finding.Finding }
 
 func (e *FindingsError) Error() string {
 	n, _ := finding.Count(e.Findings)
-	return fmt.Sprintf("the agent has %d findings and does not serve; run belay check", n)
+	if n == 1 {
+		return "the agent has an error and does not serve; run belay check"
+	}
+	return fmt.Sprintf("the agent has %d errors and does not serve; run belay check", n)
 }
 
 // App serves one agent.
@@ -117,6 +120,9 @@ var _ server.Service = (*App)(nil)
 // [FindingsError] says what keeps the agent from serving.
 func Open(ctx context.Context, cfg Config) (_ *App, err error) {
 	if cfg, err = cfg.withDefaults(); err != nil {
+		return nil, err
+	}
+	if err := noAgent(cfg.Dir); err != nil {
 		return nil, err
 	}
 	a := &App{cfg: cfg, records: newRecordCache(1000)}

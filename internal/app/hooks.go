@@ -13,6 +13,7 @@ import (
 
 	"github.com/belay-run/belay/hook"
 	"github.com/belay-run/belay/internal/agent"
+	"github.com/belay-run/belay/internal/finding"
 	"github.com/belay-run/belay/internal/sqlstore"
 	"github.com/belay-run/belay/internal/vault"
 )
@@ -36,7 +37,11 @@ func (r HookRow) State() string {
 	if !r.Off.Until.IsZero() {
 		s += " until " + r.Off.Until.Local().Format("15:04:05")
 	}
-	return s + " by " + r.Off.By
+	s += " by " + r.Off.By
+	if r.Off.Reason != "" {
+		s += ": " + r.Off.Reason
+	}
+	return s
 }
 
 // ListHooks loads the folder's hooks and what the data folder knows of them. It
@@ -126,7 +131,7 @@ func SwitchHook(ctx context.Context, cfg Config, s Switch) (sqlstore.HookSwitch,
 		return sqlstore.HookSwitch{}, err
 	}
 	if _, err := os.Stat(filepath.Join(cfg.Dir, agent.AgentFile)); err != nil {
-		return sqlstore.HookSwitch{}, fmt.Errorf("%s is no agent's folder; name it with --dir", cfg.Dir)
+		return sqlstore.HookSwitch{}, fmt.Errorf("%s is no agent's folder: it has no %s; name the folder with --dir", cfg.Dir, agent.AgentFile)
 	}
 	spec, _ := agent.Read(cfg.Dir)
 	name, err := fullName(ctx, cfg, s.Hook)
@@ -143,6 +148,38 @@ func SwitchHook(ctx context.Context, cfg Config, s Switch) (sqlstore.HookSwitch,
 	}
 	done, err := store.SetHookSwitch(ctx, change)
 	return done, errors.Join(err, store.Close())
+}
+
+// HookHistory returns every switch of the agent's hooks, oldest first.
+func HookHistory(ctx context.Context, cfg Config) (_ []sqlstore.HookSwitch, err error) {
+	if cfg, err = cfg.withDefaults(); err != nil {
+		return nil, err
+	}
+	if err := noAgent(cfg.Dir); err != nil {
+		return nil, err
+	}
+	spec, _ := agent.Read(cfg.Dir)
+	store, err := sqlstore.Attach(ctx, cfg.DataFolder(), sqlstore.Options{Logger: cfg.Logger, Clock: cfg.Clock})
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, store.Close()) }()
+	return store.HookSwitchHistory(ctx, cfg.Tenant, spec.ID)
+}
+
+// noAgent gives the findings of a folder that is not an agent's at all, before
+// anything is made in it.
+func noAgent(dir string) error {
+	if _, err := os.Stat(filepath.Join(dir, agent.AgentFile)); err == nil {
+		return nil
+	}
+	if _, findings := agent.Read(dir); finding.HasErrors(findings) {
+		return &FindingsError{findings}
+	}
+	return nil
 }
 
 // attachOrMake opens the data folder beside its owner, and makes it first when
@@ -187,6 +224,9 @@ func fullName(ctx context.Context, cfg Config, said string) (string, error) {
 	case 1:
 		return ends[0], nil
 	case 0:
+		if len(names) == 0 {
+			return "", fmt.Errorf("no hook is named %s; the agent has none", said)
+		}
 		return "", fmt.Errorf("no hook is named %s; there are: %s", said, strings.Join(names, ", "))
 	}
 	return "", fmt.Errorf("%s may be any of %s; write the whole name", said, strings.Join(ends, ", "))

@@ -44,7 +44,11 @@ func openModel(cfg Config, l *loaded) (chat.Model, error) {
 			retries = -1 // never: 0 is the client's default
 		}
 	}
-	return model.New(model.Config{MaxRetries: retries, Provider: m.Provider, Model: m.Name, BaseURL: m.BaseURL, APIKey: key, Extra: m.Settings(), Timeout: m.Timeout, Logger: cfg.Logger})
+	client, err := model.New(model.Config{MaxRetries: retries, Provider: m.Provider, Model: m.Name, BaseURL: m.BaseURL, APIKey: key, Extra: m.Settings(), Timeout: m.Timeout, Logger: cfg.Logger})
+	if err != nil && cfg.Model != "" {
+		err = fmt.Errorf("model %q, of --model or BELAY_MODEL: %w; there, a base_url goes behind an @, as in provider/model@http://127.0.0.1:8000/v1", cfg.Model, err)
+	}
+	return client, err
 }
 
 // readScript reads the script that stands in for a model.
@@ -61,7 +65,7 @@ func named(s string) (agent.Model, error) {
 	rest, base, _ := strings.Cut(s, "@")
 	provider, name, ok := strings.Cut(rest, "/")
 	if !ok || provider == "" || name == "" {
-		return agent.Model{}, fmt.Errorf("model %q is not understood: write provider/model, such as openai/gpt-4o, or provider/model@http://127.0.0.1:8000/v1", s)
+		return agent.Model{}, fmt.Errorf("model %q, of --model or BELAY_MODEL, is not understood: write provider/model, such as openai/gpt-4o, or provider/model@http://127.0.0.1:8000/v1", s)
 	}
 	return agent.Model{Provider: provider, Name: name, BaseURL: base}, nil
 }

@@ -128,7 +128,11 @@ func Check(ctx context.Context, cfg Config) (findings []finding.Finding, hooks [
 		hooks = l.host.Hooks()
 	}
 	if l.host != nil && !l.failed() {
-		if _, err := openModel(cfg, l); err != nil {
+		_, err = openModel(cfg, l)
+		if err != nil && cfg.Model != "" {
+			return nil, nil, errors.Join(err, l.close(context.WithoutCancel(ctx))) // no file of the folder is wrong
+		}
+		if err != nil {
 			l.findings = append(l.findings, modelFinding(err))
 		}
 	}

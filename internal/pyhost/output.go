@@ -7,6 +7,13 @@ import (
 	"time"
 )
 
+// Printed is the log's message for a line that Python printed, and PrintedLine the
+// key of the line.
+const (
+	Printed     = "python printed"
+	PrintedLine = "line"
+)
+
 // What workers print goes to the log, but a hook that prints megabytes must not
 // drown it: a line is cut, and beyond the rate lines are counted, not logged.
 const (
@@ -93,10 +100,10 @@ func (o *output) end() {
 	o.last = text
 	if cut > 0 {
 		o.tell(cut)
-		o.log.Info("python printed", "line", text, "cut_bytes", cut)
+		o.log.Info(Printed, PrintedLine, text, "cut_bytes", cut)
 		return
 	}
-	o.log.Info("python printed", "line", text)
+	o.log.Info(Printed, PrintedLine, text)
 }
 
 func (o *output) allow() bool {

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -82,19 +83,19 @@ var errNeedsToken = errors.New("set a token (for example the output of `openssl 
 
 const shortToken = 16
 
-func (c Config) validate() error {
-	host, _, err := net.SplitHostPort(c.Listen)
-	if err != nil {
-		return fmt.Errorf("listen address %q: write host:port, such as %s", c.Listen, defaultListen)
+// Validate says what is wrong with a configuration, in words for the person who
+// wrote it.
+func (c Config) Validate() error {
+	c = c.withDefaults()
+	host, port, err := net.SplitHostPort(c.Listen)
+	if _, perr := strconv.ParseUint(port, 10, 16); err != nil || perr != nil {
+		return fmt.Errorf("listen address %q: write host:port, such as %s, with a port up to 65535", c.Listen, defaultListen)
 	}
 	if c.Token == "" && !isLoopback(host) {
 		return fmt.Errorf("others can reach %s: %w", c.Listen, errNeedsToken)
 	}
 	if strings.ContainsFunc(c.Token, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return errors.New("the token has a space, a line end or another character that no header takes: use letters and digits")
-	}
-	if c.Token != "" && len(c.Token) < shortToken {
-		c.Logger.Warn("the token is short enough to be guessed; use one of 16 characters or more")
 	}
 	for _, o := range c.Origins {
 		u, err := url.Parse(o)

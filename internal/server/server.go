@@ -44,8 +44,11 @@ type Server struct {
 // that would open the agent to others.
 func New(service Service, cfg Config) (*Server, error) {
 	cfg = cfg.withDefaults()
-	if err := cfg.validate(); err != nil {
+	if err := cfg.Validate(); err != nil {
 		return nil, err
+	}
+	if cfg.Token != "" && len(cfg.Token) < shortToken {
+		cfg.Logger.Warn("the token is short enough to be guessed; use one of 16 characters or more")
 	}
 	s := &Server{cfg: cfg, service: service, logger: cfg.Logger, stopped: make(chan struct{})}
 	s.life, s.hurry = context.WithCancel(context.Background())

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from belay import _check, _imports, _registry, _shims
+from belay import _check, _imports, _registry, _shims, hooks, tools
 from belay._files import SourceFile, find_files, own_file, syntax_finding
 from belay._payloads import PAYLOAD_TYPES
 from belay._rules import Finding, finding
@@ -154,6 +154,10 @@ def _mend(error: BaseException) -> str:
             f"install the package that gives {error.name} into the environment that runs "
             f"the agent, or put the module into lib/"
         )
+    if isinstance(error, NameError):
+        for module in (hooks, tools):
+            if error.name in module.__all__:
+                return f"write from {module.__name__} import {error.name}"
     if isinstance(error, SystemExit):
         return "a hook or tool file must not end the interpreter; remove the call"
     return "mend the code at this line; it runs when the agent is loaded"

@@ -128,7 +128,10 @@ async def _until_quit(
 def _log_frames_only(describer: _failure.Describer) -> None:
     """Gives logging a form for the host's log, and keeps values out of stray tracebacks."""
     if logging.lastResort is not None:
+        # An author's log.info is wanted too, unless the agent sets up logging itself.
+        logging.lastResort.setLevel(logging.INFO)
         logging.lastResort.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
+        logging.getLogger().setLevel(logging.INFO)
 
     def in_thread(args: threading.ExceptHookArgs) -> None:
         if args.exc_type is not SystemExit:

@@ -27,6 +27,16 @@
 // for, while a hook that does so beyond its own is ended, whatever else is in
 // flight.
 //
+// # Where the code runs
+//
+// A worker's working folder is the agent's. Its environment is the host's without
+// Belay's own variables (BELAY_…), which may hold secrets; PYTHONPATH is left as
+// it is, but the package belay that this program carries is found first. Standard
+// input is empty. What is printed or logged goes to the host's log line by line:
+// a line is cut at 4 KiB, and of more than 100 lines a second the rest is counted
+// and not logged. Python's logging works as in any program: warnings and worse
+// are shown unless the agent sets it up otherwise.
+//
 // # Frames
 //
 // Host and worker talk through two pipes, never through the standard streams:
@@ -50,7 +60,7 @@
 //
 //	I  importing a module: its path relative to the agent's folder
 //	R  ready     JSON {python, executable, pydantic, hooks, tools, findings}
-//	X  cannot    JSON {problem, python, detail}: this interpreter cannot run hooks
+//	X  cannot    JSON {problem, python, detail, managed}: this interpreter cannot run hooks
 //	B  begun     the call takes its first step now
 //	b  beat      the event loop lives
 //	A  answer    of a hook: u8 outcome | body

@@ -174,6 +174,10 @@ func (h *Host) Findings() []finding.Finding { return slices.Clone(h.findings) }
 // when it is for a modify hook: the worker's answers are read by the goroutine
 // that calls it.
 func (h *Host) Start(ctx context.Context, q hook.Question, done func(hook.Answer)) {
+	if q.Hook.Handle < 0 || q.Hook.Handle >= len(h.catalogue.hooks) {
+		done(hook.Failed(hook.Unavailable, "%s is no hook of this host", q.Hook.Name))
+		return
+	}
 	h.begin(ctx, &call{
 		name: q.Hook.Name, file: q.Hook.File, line: q.Hook.Line, key: q.Key, limit: limitOf(q.Hook), handle: q.Hook.Handle,
 		payload: q.Payload, hookDone: done, aside: q.Hook.Lane == hook.Observe,

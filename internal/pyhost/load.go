@@ -92,6 +92,7 @@ func (h *Host) launch(ctx context.Context, skip []string) (*worker, *readyReport
 		return appendFrame(b, frameLoad, 0, func(b []byte) []byte { return append(b, order...) })
 	})
 	r, err := h.awaitReady(ctx, w)
+	close(w.loaded)
 	if err != nil {
 		w.end("it was not needed any more", false)
 		<-w.gone
@@ -123,10 +124,8 @@ func (h *Host) awaitReady(ctx context.Context, w *worker) (*readyReport, error) 
 			}
 		case <-t.C:
 			w.end(fmt.Sprintf("importing %s took longer than %v", file, limit), true)
-			<-w.gone
 			return nil, &stuckImport{file: file, hung: true, why: fmt.Sprintf("it took longer than %v", limit)}
-		case <-w.exited:
-			<-w.gone
+		case <-w.gone: // after its last frame
 			why := w.ended()
 			if last := w.out.lastLine(); file == "" && last != "" {
 				why += "; its last line was: " + last

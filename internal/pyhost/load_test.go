@@ -105,6 +105,7 @@ func TestPythonThatCannotRun(t *testing.T) {
 		{"it is no program", fakePythonFile(t), []string{"cannot be started", "BELAY_PYTHON"}},
 		{"it is too old", fakePython(t, frame(`{"problem":"version","python":"3.10.13","detail":""}`)), []string{"is Python 3.10.13, but hooks need 3.11", "-m venv"}},
 		{"it has no pydantic", noPydantic, []string{`has no pydantic: run "` + noPydantic + ` -m pip install 'pydantic>=2,<3'"`}},
+		{"it has none and is the system's", fakePython(t, frame(`{"problem":"pydantic","python":"3.12.1","detail":"no pydantic","managed":true}`)), []string{"has no pydantic", "-m venv " + dir + "/.venv && " + dir + "/.venv/bin/python -m pip install"}},
 		{"it talks nonsense", fakePython(t, "echo hello, is anybody there >&4; sleep 60"), []string{"something else was written to its pipe"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -265,5 +266,24 @@ func TestCacheFolderWithoutAHome(t *testing.T) {
 	}
 	if _, err := cacheFolder(); err == nil || !strings.Contains(err.Error(), "XDG_CACHE_HOME") {
 		t.Errorf("a folder that anybody can write to gives %v", err)
+	}
+}
+
+// The host must learn why an interpreter cannot run hooks although it ends in the
+// same moment.
+func TestFarewellIsHeard(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts many processes")
+	}
+	path := filepath.Join(t.TempDir(), "frame")
+	b := appendFrame(nil, frameCannot, 0, func(b []byte) []byte { return append(b, `{"problem":"version","python":"2.7.18"}`...) })
+	if err := os.WriteFile(path, b, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	python := fakePython(t, "exec cat "+path+" >&4")
+	for range 50 {
+		if _, err := Check(t.Context(), Config{Dir: t.TempDir(), Python: python}); err == nil || !strings.Contains(err.Error(), "is Python 2.7.18") {
+			t.Fatalf("error is %v", err)
+		}
 	}
 }

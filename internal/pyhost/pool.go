@@ -10,7 +10,7 @@ const (
 	oldAge     = 10 * time.Second // one that lives longer shows that things are well
 	freeDeaths = 3                // young deaths in a row before the host waits
 	firstWait  = 100 * time.Millisecond
-	longestGap = 5 * time.Second
+	longestGap = 2 * time.Second
 	quitTime   = 2 * time.Second // for a worker to end in order
 )
 

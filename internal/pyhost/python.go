@@ -50,10 +50,10 @@ func (h *Host) cannotStart(err error) error {
 // what to do.
 func (h *Host) cannotRun(body []byte) error {
 	var c struct {
-		Problem    string `json:"problem"`
-		Python     string `json:"python"`
-		Executable string `json:"executable"`
-		Detail     string `json:"detail"`
+		Problem string `json:"problem"`
+		Python  string `json:"python"`
+		Detail  string `json:"detail"`
+		Managed bool   `json:"managed"` // pip refuses to install into it
 	}
 	if err := json.Unmarshal(body, &c); err != nil {
 		return fmt.Errorf("%s cannot run hooks, and does not say why", h.interpreter())
@@ -64,6 +64,11 @@ func (h *Host) cannotRun(body []byte) error {
 		return fmt.Errorf("%s is Python %s, but hooks need %s or newer: make a newer one the agent's own with \"python%s -m venv --clear %s\", or set BELAY_PYTHON",
 			python, c.Python, wantPython, wantPython, filepath.Join(h.cfg.Dir, ".venv"))
 	case "pydantic":
+		if c.Managed {
+			venv := filepath.Join(h.cfg.Dir, ".venv")
+			return fmt.Errorf("%s has %s: give the agent an interpreter of its own with \"%s -m venv %s && %s/bin/python -m pip install 'pydantic>=2,<3'\"",
+				python, c.Detail, python, venv, venv)
+		}
 		return fmt.Errorf("%s has %s: run \"%s -m pip install 'pydantic>=2,<3'\"", python, c.Detail, python)
 	}
 	return fmt.Errorf("%s cannot run hooks: %s", python, c.Detail)

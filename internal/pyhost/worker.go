@@ -19,7 +19,8 @@ type worker struct {
 	out   *output
 	start time.Time
 
-	loading chan frame // importing, ready and cannot frames, until it is ready
+	loading chan frame    // importing, ready and cannot frames, until it is ready
+	loaded  chan struct{} // closed once nobody waits for those
 	place   atomic.Pointer[place]
 
 	// Its own numbers for the host's handles; -1 for what it does not have.
@@ -49,8 +50,8 @@ func (h *Host) newWorker() (*worker, error) {
 	}
 	w := &worker{
 		host: h, proc: proc, start: time.Now(),
-		loading: make(chan frame),
-		doomed:  make(chan struct{}), exited: make(chan struct{}), gone: make(chan struct{}),
+		loading: make(chan frame), loaded: make(chan struct{}),
+		doomed: make(chan struct{}), exited: make(chan struct{}), gone: make(chan struct{}),
 	}
 	w.live = map[uint32]*call{}
 	log := h.log.With("pid", proc.pid())
@@ -58,7 +59,7 @@ func (h *Host) newWorker() (*worker, error) {
 		h.event(Event{Kind: OutputSuppressed, Place: w.placeIndex(), PID: proc.pid(), Bytes: n})
 	})
 	w.box, err = newOutbox(proc.in, w.pump, func(err error) {
-		w.end(fmt.Sprintf("it does not read its pipe (%v)", err), false)
+		w.endUnlessExits(fmt.Sprintf("it does not read its pipe (%v)", err))
 	})
 	if err != nil {
 		// The pipe was made a moment ago: this does not happen. The process
@@ -108,11 +109,14 @@ func (w *worker) await(read, text, written <-chan struct{}) {
 func (w *worker) end(why string, stuck bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.why != "" || w.reaped {
+	if w.isDoomed() {
 		return
 	}
-	w.why = why
 	close(w.doomed)
+	if w.reaped {
+		return // it was faster
+	}
+	w.why = why
 	if !stuck {
 		w.proc.kill()
 		return
@@ -131,6 +135,18 @@ func (w *worker) end(why string, stuck bool) {
 			w.proc.kill()
 		}
 	})
+}
+
+// endUnlessExits is for a broken pipe: mostly it is broken because the process has
+// ended, and that says more.
+func (w *worker) endUnlessExits(why string) {
+	t := time.NewTimer(drain)
+	defer t.Stop()
+	select {
+	case <-w.exited:
+	case <-t.C:
+		w.end(why, false)
+	}
 }
 
 // ended says in words why the worker is no more. Call it after exited.
@@ -175,13 +191,7 @@ func (w *worker) read() {
 			w.host.event(Event{Kind: ProtocolBroken, Place: w.placeIndex(), PID: w.proc.pid(), Why: p.what})
 			w.end("something else was written to its pipe: "+p.what, false)
 		case errors.Is(err, io.EOF):
-			t := time.NewTimer(drain)
-			defer t.Stop()
-			select {
-			case <-w.exited: // as it should: the pipe ends because the process has
-			case <-t.C:
-				w.end("it closed its pipe", false)
-			}
+			w.endUnlessExits("it closed its pipe")
 		}
 		return
 	}
@@ -190,12 +200,14 @@ func (w *worker) read() {
 func (w *worker) handle(f frame) error {
 	switch f.kind {
 	case frameImporting, frameReady, frameCannot:
-		if w.place.Load() != nil {
+		select {
+		case <-w.loaded:
 			return broken("a frame of type %q came from a worker at work", f.kind)
+		default:
 		}
 		select {
 		case w.loading <- f:
-		case <-w.doomed:
+		case <-w.loaded:
 		}
 		return nil
 	}

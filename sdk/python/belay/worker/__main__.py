@@ -8,10 +8,10 @@ import sys
 OUT = 4
 
 
-def cannot(problem, detail):
+def cannot(problem, detail, managed=False):
     """Tells the host why this interpreter cannot run hooks, and ends."""
     version = ".".join(str(n) for n in sys.version_info[:3])
-    about = {"problem": problem, "python": version, "executable": sys.executable, "detail": detail}
+    about = {"problem": problem, "python": version, "detail": detail, "managed": managed}
     body = json.dumps(about).encode("utf-8")
     os.write(OUT, struct.pack(">IBI", 5 + len(body), ord("X"), 0) + body)
     os._exit(0)
@@ -23,9 +23,18 @@ def check_pydantic():
         import pydantic
     except ImportError as e:
         missing = getattr(e, "name", None) in ("pydantic", None)
-        cannot("pydantic", "no pydantic" if missing else "a pydantic that lacks " + str(e.name))
+        lacks = "no pydantic" if missing else "a pydantic that lacks " + str(e.name)
+        cannot("pydantic", lacks, is_managed())
     if not str(pydantic.VERSION).startswith("2."):
-        cannot("pydantic", "pydantic " + str(pydantic.VERSION) + ", but hooks need 2")
+        cannot("pydantic", "pydantic " + str(pydantic.VERSION) + ", but hooks need 2", is_managed())
+
+
+def is_managed():
+    """Whether the system looks after this interpreter's packages, so that pip refuses to."""
+    import sysconfig
+
+    mark = os.path.join(sysconfig.get_path("stdlib"), "EXTERNALLY-MANAGED")
+    return sys.prefix == sys.base_prefix and os.path.exists(mark)
 
 
 def main():

@@ -1,6 +1,10 @@
 package hook
 
 import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"time"
 )
@@ -43,8 +47,12 @@ const (
 )
 
 // FieldChange says that a field got a new value. As JSON it is {field, before,
-// after}, where before and after are digests: the first 8 bytes of the SHA-256 of
-// the JSON, in hex. They are made when they are written, off the turn's path.
+// after}, where before and after are digests: the first 8 bytes, in hex, of a
+// SHA-256 under a key that this process made up when it started. Within a run of
+// the program equal digests mean equal values; to somebody who has the trace alone
+// they say nothing, also of a value that could be guessed, such as the phone
+// number that a hook took out. They are made when they are written, off the
+// turn's path.
 type FieldChange struct {
 	Field         string
 	before, after json.RawMessage
@@ -60,10 +68,16 @@ func (c FieldChange) MarshalJSON() ([]byte, error) {
 }
 
 func shortDigest(raw json.RawMessage) string {
-	h := newHash()
+	h := hmac.New(sha256.New, traceKey)
 	h.Write(canonical(raw))
-	return h.sum()[:16]
+	return hex.EncodeToString(h.Sum(nil)[:8])
 }
+
+var traceKey = func() []byte {
+	key := make([]byte, 32)
+	rand.Read(key) // never fails
+	return key
+}()
 
 // tell fills in what the hook is and what it answered.
 func (r *Run) tell(h *Hook, a *Answer) {

@@ -112,6 +112,7 @@ type App struct {
 	mu      sync.Mutex
 	current *version
 	records *recordCache
+	deleted deletions
 }
 
 var _ server.Service = (*App)(nil)
@@ -265,6 +266,7 @@ func (a *App) Traces(ctx context.Context, sender, turnID string) ([]conversation
 func (a *App) Delete(ctx context.Context, sender string) (there bool, err error) {
 	err = a.desk.Run(ctx, sender, false, func(ctx context.Context) error {
 		a.records.drop(sender)
+		a.deleted.add(sender, newID())
 		there, err = a.store.Delete(ctx, a.id(sender))
 		return err
 	})

@@ -58,6 +58,9 @@ func (a *App) observed(run hook.Run) {
 }
 
 func (a *App) appendTrace(sender, turnID string, at time.Time, t TurnTrace) {
+	if a.deleted.before(sender, turnID) {
+		return // an observer of a conversation that was deleted meanwhile
+	}
 	data, err := json.Marshal(t)
 	if err == nil {
 		err = a.store.AppendTrace(context.Background(), a.id(sender), []conversation.Trace{{Turn: turnID, At: at, Data: data}})

@@ -60,3 +60,27 @@ func (c *recordCache) drop(sender string) {
 		c.order.Remove(e)
 	}
 }
+
+// deletions remembers for a while which conversations were deleted, so that an
+// observer that ends afterwards brings none back.
+type deletions struct {
+	mu sync.Mutex
+	at map[string]string // sender → an id made at the deletion; ids sort by time
+}
+
+func (d *deletions) add(sender, id string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.at == nil || len(d.at) > 10_000 {
+		d.at = map[string]string{} // so many that the first are long over
+	}
+	d.at[sender] = id
+}
+
+// before says whether the turn is older than the conversation's deletion.
+func (d *deletions) before(sender, turnID string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	id, deleted := d.at[sender]
+	return deleted && turnID < id
+}

@@ -71,6 +71,7 @@ var (
 )
 
 func (t *terminal) run(ctx context.Context, cfg app.Config) (err error) {
+	files := app.NewFiles(cfg.Dir) // before they are read: a change while they are is one too
 	a, err := app.Open(ctx, cfg)
 	if err != nil {
 		return explain(t.errs, err)
@@ -84,8 +85,8 @@ func (t *terminal) run(ctx context.Context, cfg app.Config) (err error) {
 		t.sender = "chat-" + time.Now().Format("20060102-150405.000")
 	}
 	t.greet(a.Health(ctx))
-	files := app.NewFiles(cfg.Dir)
 	lines := t.lines(ctx)
+	stale := false // the agent that runs is not the one in the folder
 	for {
 		if t.typed {
 			t.say("%s ", bold.Render("you>"))
@@ -111,8 +112,10 @@ func (t *terminal) run(ctx context.Context, cfg app.Config) (err error) {
 		if !t.typed {
 			t.say("%s %s\n", bold.Render("you>"), line)
 		}
-		if files.Changed() && !t.reload(ctx, a) {
-			continue
+		if stale = files.Changed() || stale; stale {
+			if stale = !t.reload(ctx, a); stale {
+				continue
+			}
 		}
 		ended, err := t.turn(ctx, a, line)
 		if err != nil {
@@ -142,7 +145,7 @@ func (t *terminal) greet(h server.Health) {
 func (t *terminal) reload(ctx context.Context, a *app.App) bool {
 	if err := a.Reload(ctx); err != nil {
 		fmt.Fprintln(t.errs, "belay:", explain(t.errs, err))
-		t.say("%s\n", faint.Render("the agent's files changed and cannot be loaded; nothing was sent"))
+		t.say("%s\n", faint.Render("the agent's files changed and cannot be loaded; your message was not sent"))
 		return false
 	}
 	t.say("%s\n", faint.Render("the agent's files changed and were loaded again"))
@@ -159,12 +162,24 @@ func (t *terminal) turn(ctx context.Context, a *app.App, line string) (ended boo
 	if report.Status == turn.Cancelled {
 		t.say("%s\n", faint.Render("cancelled"))
 	}
+	settle(a)
 	if t.trace {
 		for line := range strings.Lines(app.TraceText(report)) {
 			t.say("%s\n", faint.Render(strings.TrimSuffix(line, "\n")))
 		}
 	}
 	return report.Ended, nil
+}
+
+// settle waits a moment for the observers, so that what they print stands before
+// the next prompt.
+func settle(a *app.App) {
+	done := make(chan struct{})
+	go func() { a.WaitObservers(); close(done) }()
+	select {
+	case <-done:
+	case <-time.After(300 * time.Millisecond):
+	}
 }
 
 // Delta writes a piece of a text as it arrives.

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"fmt"
 	"io/fs"
 	"path/filepath"
 	"strings"
@@ -45,7 +46,7 @@ func (f *Files) look() string {
 		switch filepath.Ext(name) {
 		case ".py", ".yml", ".yaml", ".md":
 			if info, err := d.Info(); err == nil {
-				b.WriteString(path + "\x00" + info.ModTime().String() + "\x00")
+				fmt.Fprintf(&b, "%s\x00%d\x00%d\x00", path, info.Size(), info.ModTime().UnixNano())
 			}
 		}
 		return nil

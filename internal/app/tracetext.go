@@ -81,6 +81,8 @@ func because(why ...string) string {
 
 func short(d time.Duration) string {
 	switch {
+	case d < time.Millisecond:
+		return fmt.Sprintf("%d µs", d.Microseconds())
 	case d < 10*time.Millisecond:
 		return fmt.Sprintf("%.1f ms", float64(d)/float64(time.Millisecond))
 	case d < 10*time.Second:

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -81,7 +82,7 @@ async def request(p: ModelRequestPayload) -> ModelRequestPayload:
 `,
 }
 
-// stampHooks put a mark on every text, and fail at tool calls where asked.
+// stampHooks put a mark on every text.
 const stampHooks = `from belay.hooks import *
 from lib.probe import note
 
@@ -90,13 +91,15 @@ from lib.probe import note
 async def stamp(p: OutgoingTextPayload) -> OutgoingTextPayload:
     note("asked", sender=p.sender_id, text=p.text)
     return p.model_copy(update={"text": p.text + " +"})
+`
+
+// callHooks fail at every tool call.
+const callHooks = `from belay.hooks import *
 
 
 @modify_tool_call(timeout_ms=5000)
 async def call(p: ToolCallPayload) -> ToolCallPayload:
-    if "bad call" in p.sender_id:
-        raise ValueError
-    return p
+    raise ValueError
 `
 
 // breaksOff is a provider that fails in the middle of a text.
@@ -118,7 +121,6 @@ type scene struct {
 	answers []apptest.Answer
 	want    []string
 	streams []string
-	stamped bool // only where a hook stands at the tool call
 	sources []string
 }
 
@@ -145,9 +147,11 @@ var scenes = []scene{
 	{name: "incoming fallback", say: []string{"hi", "spam"}, want: []string{"ok", incomingRejected}, streams: []string{"ok"}, sources: []string{"llm", "verbatim"}},
 	{name: "incoming hook error", say: []string{"hi", "crash"}, want: []string{"ok", incomingFailed}, streams: []string{"ok"}, sources: []string{"llm", "verbatim"}},
 	{name: "bad request: hook error", say: []string{"hi"}, want: []string{"I'm sorry, but I can't answer right now. Please try again."}, sources: []string{"verbatim"}},
-	{name: "bad call: hook error", say: []string{"hi"}, answers: []apptest.Answer{apptest.Calls(markCall)}, stamped: true,
-		want: []string{"I'm sorry, but I couldn't carry that out. Nothing has been done. Please try again."}, sources: []string{"verbatim"}},
 }
+
+// badCall is a scene for an agent whose hook fails at every tool call.
+var badCall = scene{name: "tool call: hook error", say: []string{"hi"}, answers: []apptest.Answer{apptest.Calls(markCall)},
+	want: []string{"I'm sorry, but I couldn't carry that out. Nothing has been done. Please try again."}, sources: []string{"verbatim"}}
 
 var markCall = apptest.C{Name: "mark", Args: map[string]any{"text": "a"}}
 
@@ -189,9 +193,6 @@ func TestEveryTextIsSeen(t *testing.T) {
 	t.Parallel()
 	a := apptest.Start(t, speakingFiles)
 	for _, s := range scenes {
-		if s.stamped {
-			continue
-		}
 		for _, live := range []bool{false, true} {
 			sender := fmt.Sprintf("%s, live %v", s.name, live)
 			t.Run("T122 an observer sees it once: "+sender, func(t *testing.T) {
@@ -222,37 +223,15 @@ func TestEveryTextIsSeen(t *testing.T) {
 
 func TestEveryTextIsChecked(t *testing.T) {
 	t.Parallel()
-	files := apptest.Files{"hooks/stamp.py": stampHooks}
-	for name, text := range speakingFiles {
-		files[name] = text
-	}
+	files := maps.Clone(speakingFiles)
+	files["hooks/stamp.py"] = stampHooks
 	a := apptest.Start(t, files)
 	for _, s := range scenes {
-		for _, live := range []bool{false, true} {
-			sender := fmt.Sprintf("%s, live %v", s.name, live)
-			r, plain := s.play(a, sender, live), append([]string{"Welcome."}, s.want...)
-			var stamped, order []string
-			for _, text := range plain {
-				stamped, order = append(stamped, text+" +"), append(order, "text:"+text+" +")
-			}
-			t.Run("T122 the modify hook has each whole text once: "+sender, func(t *testing.T) {
-				if asked := notedTexts(a, "asked", sender); !slices.Equal(asked, plain) || !slices.Equal(r.Texts, stamped) {
-					t.Errorf("asked about %q, the user heard %q", asked, r.Texts)
-				}
-			})
-			t.Run("T55 no token of an unchecked text is sent: "+sender, func(t *testing.T) {
-				if len(r.Pieces) > 0 || !slices.Equal(r.Order, order) {
-					t.Errorf("sent: %q", r.Order)
-				}
-			})
-			t.Run("T123 the new text is what is recorded: "+sender, func(t *testing.T) {
-				texts, sources := spoken(a, sender)
-				if !slices.Equal(texts, stamped) || !slices.Equal(sources, append([]string{"verbatim"}, s.sources...)) {
-					t.Errorf("recorded: %q from %v", texts, sources)
-				}
-			})
-		}
+		s.checked(t, a)
 	}
+	files = maps.Clone(files)
+	files["hooks/call.py"] = callHooks
+	badCall.checked(t, apptest.Start(t, files))
 	t.Run("T123 it is in the model's view of later turns", func(t *testing.T) {
 		a.Next("t123", apptest.SaysAndCalls("One moment.", markCall), apptest.Says("All set."))
 		a.Say("t123", "hi")
@@ -296,6 +275,34 @@ func TestEveryTextIsChecked(t *testing.T) {
 			t.Errorf("recorded: %q", texts)
 		}
 	})
+}
+
+// checked proves that the modify hook of stampHooks has every text of a scene.
+func (s scene) checked(t *testing.T, a *apptest.Agent) {
+	for _, live := range []bool{false, true} {
+		sender := fmt.Sprintf("%s, live %v", s.name, live)
+		r, plain := s.play(a, sender, live), append([]string{"Welcome."}, s.want...)
+		var stamped, order []string
+		for _, text := range plain {
+			stamped, order = append(stamped, text+" +"), append(order, "text:"+text+" +")
+		}
+		t.Run("T122 the modify hook has each whole text once: "+sender, func(t *testing.T) {
+			if asked := notedTexts(a, "asked", sender); !slices.Equal(asked, plain) || !slices.Equal(r.Texts, stamped) {
+				t.Errorf("asked about %q, the user heard %q", asked, r.Texts)
+			}
+		})
+		t.Run("T55 no token of an unchecked text is sent: "+sender, func(t *testing.T) {
+			if len(r.Pieces) > 0 || !slices.Equal(r.Order, order) {
+				t.Errorf("sent: %q", r.Order)
+			}
+		})
+		t.Run("T123 the new text is what is recorded: "+sender, func(t *testing.T) {
+			texts, sources := spoken(a, sender)
+			if !slices.Equal(texts, stamped) || !slices.Equal(sources, append([]string{"verbatim"}, s.sources...)) {
+				t.Errorf("recorded: %q from %v", texts, sources)
+			}
+		})
+	}
 }
 
 // rejectingHooks reject texts with "forbidden", and fail on some others. In a

@@ -3,6 +3,7 @@ package tests
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -277,12 +278,13 @@ func TestToolCallPayload(t *testing.T) {
 			wantSame(t, "the tool messages", toolMessages(a.prompt(t, sender, 1)), []string{got[0].Result})
 			return got[0].Result
 		}
-		for _, name := range []string{"nowhere", "activate", "resolve_tool_confirmation", ""} {
+		for _, name := range []string{"nowhere", "activate", "resolve_tool_confirmation", "search_knowledge", ""} {
 			t.Run("name "+name, func(t *testing.T) {
 				made := answer("t112 made "+name, apptest.C{Name: name, Args: map[string]any{"confirmed": true}}, nil)
 				renamed := answer("t112 renamed "+name, apptest.C{Name: "first"},
 					plan{"tool_call first": doUpdate(map[string]any{"tool_name": name, "arguments": map[string]any{"confirmed": true}})})
 				wantSame(t, "the answer", renamed, made)
+				wantSame(t, "the answer to any such name", made, fmt.Sprintf("Error: there is no tool named %q. Nothing was done.", name))
 			})
 		}
 	})

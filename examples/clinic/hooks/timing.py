@@ -12,6 +12,8 @@ from belay.hooks import (
     on_turn_started,
 )
 
+# Python keeps messages below a warning to itself unless told otherwise.
+logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s")
 log = logging.getLogger("clinic.timing")
 _started: dict[str, float] = {}
 

@@ -17,6 +17,7 @@ import (
 const (
 	kindTool   = "tool"   // ToolCall → ToolAnswer
 	kindSearch = "search" // searchCall → searchAnswer
+	kindRead   = "read"   // nothing → string: what the user has read of a text that was cut short
 )
 
 type searchCall struct {
@@ -48,6 +49,7 @@ func (t *turn) handlers() map[string]step.Handler {
 		loop.KindID:      func(context.Context, step.Call) (any, error) { return t.agent.NewID(), nil },
 		kindTool:         t.callTool,
 		kindSearch:       t.searchIndex,
+		kindRead:         func(context.Context, step.Call) (any, error) { return t.partial.String(), nil },
 	}
 }
 

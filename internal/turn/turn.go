@@ -219,8 +219,9 @@ func (t *turn) finish(status string) error {
 		return nil // it was cancelled before its beginning
 	}
 	now := t.steps.Now()
-	if status == Cancelled && t.partial.Len() > 0 {
-		t.add(conversation.Event{Kind: conversation.Bot, Text: t.partial.String(), Source: conversation.FromModel, Note: "interrupted"})
+	var err error
+	if status == Cancelled {
+		err = t.keepRead()
 	}
 	if run := t.running; run != nil {
 		run.Result, run.IsError = conversation.Unknown, true
@@ -232,8 +233,7 @@ func (t *turn) finish(status string) error {
 		}
 		t.rec.Add(conversation.Event{Kind: conversation.BotTurnEnded, Turn: t.id, At: now, Status: status, Note: string(t.end.Why)})
 	}
-	err := t.rec.Flush(context.WithoutCancel(t.ctx))
-	if err != nil {
+	if err = errors.Join(err, t.rec.Flush(context.WithoutCancel(t.ctx))); err != nil {
 		t.agent.Logger.Error("the end of a turn could not be written", "turn", t.id, "error", err)
 		status = Failed
 	}
@@ -242,6 +242,21 @@ func (t *turn) finish(status string) error {
 		err = herr
 	}
 	t.unreached()
+	return err
+}
+
+// keepRead records what the user has read of a text that was cut short. It is
+// asked for by a step: pieces leave beside the flow, which a run again must not
+// miss.
+func (t *turn) keepRead() error {
+	a, err := t.steps.Do(step.Call{Key: "turn/read", Kind: kindRead, Input: nothing{}})
+	if err != nil {
+		return err
+	}
+	text, err := step.As[string](a)
+	if err == nil && text != "" {
+		t.add(conversation.Event{Kind: conversation.Bot, Text: text, Source: conversation.FromModel, Note: "interrupted"})
+	}
 	return err
 }
 

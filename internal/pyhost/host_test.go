@@ -76,7 +76,7 @@ func TestNoteOfLostState(t *testing.T) {
 	r := newRig(t, shout+guard("leave", "", "import os\nos._exit(3)"))
 	r.spareReady()
 	r.failed(r.ask("leave"), hook.Crash)
-	t.Run("T74 the next answer says that module state was lost", func(t *testing.T) {
+	t.Run("the next answer says that module state was lost", func(t *testing.T) {
 		a := r.ask("shout")
 		if len(a.Notes) != 1 || !strings.Contains(a.Notes[0], "state was lost") || !strings.Contains(a.Notes[0], "exit status 3") {
 			t.Errorf("notes are %q", a.Notes)
@@ -88,7 +88,7 @@ func TestNoteOfLostState(t *testing.T) {
 			t.Errorf("another conversation is not told: %q", a.Notes)
 		}
 	})
-	t.Run("T74 and so does the log", func(t *testing.T) {
+	t.Run("and so does the log", func(t *testing.T) {
 		r.log.wait(t, "the Python worker was lost, and the state that modules kept in it", "exit status 3")
 	})
 }

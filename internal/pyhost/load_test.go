@@ -21,7 +21,7 @@ func findingAt(fs []finding.Finding, file, rule string) *finding.Finding {
 	return nil
 }
 
-func TestT84ModulesThatDoNotImport(t *testing.T) {
+func TestModulesThatDoNotImport(t *testing.T) {
 	dir := agent(t, map[string]string{
 		"hooks/good.py":  "from belay.hooks import *\n" + shout,
 		"hooks/hang.py":  "import time\ntime.sleep(60)\n",
@@ -45,7 +45,7 @@ func TestT84ModulesThatDoNotImport(t *testing.T) {
 		"hooks/leave.py": "import-death", "hooks/crash.py": "import-death",
 		"hooks/raise.py": "import-error", "hooks/bare.py": "bare-decorator",
 	} {
-		t.Run("T84 "+file, func(t *testing.T) {
+		t.Run(""+file, func(t *testing.T) {
 			f := findingAt(found, file, rule)
 			if f == nil {
 				t.Fatalf("no %s at %s in %+v", rule, file, found)
@@ -63,7 +63,7 @@ func TestT84ModulesThatDoNotImport(t *testing.T) {
 	}
 }
 
-func TestT80SyntaxErrorIsAFinding(t *testing.T) {
+func TestSyntaxErrorIsAFinding(t *testing.T) {
 	dir := agent(t, map[string]string{"hooks.py": "def (\n"})
 	h, err := Load(t.Context(), Config{Dir: dir})
 	if err != nil {

@@ -39,7 +39,7 @@ async def waiter(call: ToolCallPayload) -> None:
 
 func TestOrder(t *testing.T) {
 	for _, workers := range []int{1, 3} {
-		t.Run(fmt.Sprintf("T79 calls of a conversation begin in order, T74 and find its state, %d workers", workers), func(t *testing.T) {
+		t.Run(fmt.Sprintf("calls of a conversation begin in order and find its state, %d workers", workers), func(t *testing.T) {
 			r := newRig(t, notebook, func(c *Config) { c.Workers = workers })
 			var all sync.WaitGroup
 			for i := range 20 {
@@ -81,7 +81,7 @@ func TestPlaceOf(t *testing.T) {
 	}
 }
 
-func TestT64WaitBehindAnObserver(t *testing.T) {
+func TestWaitBehindAnObserver(t *testing.T) {
 	r := newRig(t, notebook)
 	r.spareReady()
 	sleeper := r.start(t.Context(), "sleeper", "a")
@@ -106,7 +106,7 @@ func TestT64WaitBehindAnObserver(t *testing.T) {
 
 // A call with a long limit that gives way must not keep a hook that blocks beyond
 // its own alive; nor may it be taken for the one that blocks.
-func TestT61BlockedWhileAnotherHasTime(t *testing.T) {
+func TestBlockedWhileAnotherHasTime(t *testing.T) {
 	r := newRig(t, notebook)
 	r.spareReady()
 	waiter := r.start(t.Context(), "waiter", "a")
@@ -177,7 +177,7 @@ async def plant(message: OutgoingTextPayload) -> OutgoingTextPayload:
 	}
 }
 
-func TestT78Cancel(t *testing.T) {
+func TestCancel(t *testing.T) {
 	r := newRig(t, notebook+`
 ended = []
 
@@ -199,7 +199,7 @@ async def block(response: ModelResponsePayload) -> ModelResponsePayload:
     time.sleep(0.3)
     return response
 `)
-	t.Run("T78 a running call", func(t *testing.T) {
+	t.Run("a running call", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		slow := r.start(ctx, "slow", "k", "tool_name", "book")
 		r.ask("shout") // slow has begun: it came first
@@ -209,7 +209,7 @@ async def block(response: ModelResponsePayload) -> ModelResponsePayload:
 			t.Errorf("the hook was not cancelled: %s", got)
 		}
 	})
-	t.Run("T78 a call that waits", func(t *testing.T) {
+	t.Run("a call that waits", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		block := r.start(t.Context(), "block", "k")
 		waits := r.start(ctx, "note", "k", "sender_id", "x", "text", "never")
@@ -224,7 +224,7 @@ async def block(response: ModelResponsePayload) -> ModelResponsePayload:
 	})
 }
 
-func TestT85TimeCountsFromTheBeginning(t *testing.T) {
+func TestTimeCountsFromTheBeginning(t *testing.T) {
 	r := newRig(t, `
 import asyncio
 

@@ -31,7 +31,7 @@ def dump(payload):
     raise ValueError(keys + ";" + ",".join(sorted(kinds(vars(payload), set()))))
 `
 
-func TestT67WhatAPayloadHolds(t *testing.T) {
+func TestWhatAPayloadHolds(t *testing.T) {
 	hooks := dumper
 	for _, p := range hook.Points {
 		if p.Dialect == hook.Turn {
@@ -43,7 +43,7 @@ func TestT67WhatAPayloadHolds(t *testing.T) {
 		if p.Dialect != hook.Turn {
 			continue
 		}
-		t.Run("T67 "+p.Name, func(t *testing.T) {
+		t.Run(""+p.Name, func(t *testing.T) {
 			f := r.failed(r.ask("see_"+p.Name), hook.Crash)
 			keys, kinds, _ := strings.Cut(strings.TrimPrefix(f.Message, "ValueError: "), ";")
 			var want []string
@@ -64,10 +64,10 @@ func TestT67WhatAPayloadHolds(t *testing.T) {
 	}
 }
 
-func TestT60DefaultLimits(t *testing.T) {
+func TestDefaultLimits(t *testing.T) {
 	r := newRig(t, shout+watcher("look", "", "pass")+watcher("long", "timeout_ms=90000", "pass"))
 	for fn, want := range map[string]time.Duration{"shout": 500 * time.Millisecond, "look": 100 * time.Millisecond, "long": 90 * time.Second} {
-		t.Run("T60 "+fn, func(t *testing.T) {
+		t.Run(""+fn, func(t *testing.T) {
 			if k := r.hook(fn); k.Limit != want {
 				t.Errorf("limit is %v", k.Limit)
 			}
@@ -75,7 +75,7 @@ func TestT60DefaultLimits(t *testing.T) {
 	}
 }
 
-func TestT68ChangesInPlace(t *testing.T) {
+func TestChangesInPlace(t *testing.T) {
 	r := newRig(t, `
 @modify_model_request()
 async def nested(request: ModelRequestPayload) -> ModelRequestPayload:
@@ -104,13 +104,13 @@ async def ids(response: ModelResponsePayload) -> ModelResponsePayload:
 		}
 		return ""
 	}
-	t.Run("T68 count in the payload that is returned", func(t *testing.T) {
+	t.Run("count in the payload that is returned", func(t *testing.T) {
 		a := r.ask("nested", "messages", json.RawMessage(`[{"role":"user","meta":{"tags":[],"id":9007199254740993}}]`))
 		if got := value(a, 0); got != `[{"role":"user","meta":{"tags":["seen"],"id":9007199254740993}}]` || len(a.Verdict.Changes) != 1 {
 			t.Errorf("messages are %s of %d changes", got, len(a.Verdict.Changes))
 		}
 	})
-	t.Run("T68 are lost when another payload is returned", func(t *testing.T) {
+	t.Run("are lost when another payload is returned", func(t *testing.T) {
 		if got := value(r.ask("elsewhere", "tool_name", "book", "arguments", map[string]any{"a": 1}), 1); got != `{"y":1}` {
 			t.Errorf("arguments are %s", got)
 		}
@@ -133,13 +133,13 @@ async def ids(response: ModelResponsePayload) -> ModelResponsePayload:
 	})
 }
 
-func TestT05SharedModules(t *testing.T) {
+func TestSharedModules(t *testing.T) {
 	r := loadRig(t, map[string]string{
 		"lib/shared.py": "seen = []\n",
 		"tools/all.py":  "from belay.tools import ToolResult, tool\nfrom lib import shared\n\n@tool(description='Notes.')\nasync def keep(word: str) -> ToolResult:\n    shared.seen.append(word)\n    return ToolResult(llm_response='ok')\n",
 		"hooks.py":      "import shared\nfrom belay.hooks import *\n" + guard("tell", "", "message.text = ','.join(shared.seen)"),
 	})
-	t.Run("T05 tools and hooks see the same module", func(t *testing.T) {
+	t.Run("tools and hooks see the same module", func(t *testing.T) {
 		if a := r.call("keep", `{"word": "one"}`, 5*time.Second); a.Outcome != OK {
 			t.Fatalf("answer is %+v, %v", a, a.Failure)
 		}

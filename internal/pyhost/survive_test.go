@@ -94,11 +94,11 @@ func TestWrongReturn(t *testing.T) {
 // What ends or breaks a worker fails the call that did it, and only that.
 func TestLostWorker(t *testing.T) {
 	cases := []struct{ name, body, why string }{
-		{"T62 os._exit", "os._exit(3)", "exit status 3"},
-		{"T62 a segmentation fault", "ctypes.string_at(1)", "segmentation fault"},
-		{"T62 killed", "os.kill(os.getpid(), signal.SIGKILL)", "signal: killed"},
-		{"T62 out of memory", "resource.setrlimit(resource.RLIMIT_AS, (1 << 28, 1 << 28))\nhold = [bytearray(1 << 24) for _ in range(1000)]", ""},
-		{"T62 abort", "os.abort()", "signal: aborted"},
+		{"os._exit", "os._exit(3)", "exit status 3"},
+		{"a segmentation fault", "ctypes.string_at(1)", "segmentation fault"},
+		{"killed", "os.kill(os.getpid(), signal.SIGKILL)", "signal: killed"},
+		{"out of memory", "resource.setrlimit(resource.RLIMIT_AS, (1 << 28, 1 << 28))\nhold = [bytearray(1 << 24) for _ in range(1000)]", ""},
+		{"abort", "os.abort()", "signal: aborted"},
 		{"recursion in C", "sys.setrecursionlimit(10**9)\ndeep()", "segmentation fault"},
 		{"junk in the pipe", "os.write(4, b'hello, is anybody there')\nawait asyncio.sleep(5)", "something else was written to its pipe"},
 		{"a frame too long", "os.write(4, b'\\x7f\\xff\\xff\\xffA\\0\\0\\0\\1')\nawait asyncio.sleep(5)", "something else was written to its pipe"},
@@ -156,15 +156,15 @@ func TestInputClosed(t *testing.T) {
 
 func TestBlocked(t *testing.T) {
 	cases := []struct{ name, body string }{
-		{"T61 a sleep", "time.sleep(60)"},
-		{"T61 a busy loop", "while True: pass"},
-		{"T61 C code that keeps the interpreter", "ctypes.PyDLL(None).sleep(60)"},
-		{"T61 a regular expression", "re.match(r'(a+)+$', 'a' * 60 + 'b')"},
-		{"T61 in a later step", "await asyncio.sleep(0.01)\ntime.sleep(60)"},
-		{"T61 in a task of the hook", "await asyncio.gather(late())"},
-		{"T61 in a destructor", "message.text = Slow()\nmessage.text = ''"},
-		{"T61 after swallowing the cancellation", "try:\n    await asyncio.sleep(60)\nexcept asyncio.CancelledError:\n    time.sleep(60)"},
-		{"T61 in a serialiser", ""}, // of the modify hook below
+		{"a sleep", "time.sleep(60)"},
+		{"a busy loop", "while True: pass"},
+		{"C code that keeps the interpreter", "ctypes.PyDLL(None).sleep(60)"},
+		{"a regular expression", "re.match(r'(a+)+$', 'a' * 60 + 'b')"},
+		{"in a later step", "await asyncio.sleep(0.01)\ntime.sleep(60)"},
+		{"in a task of the hook", "await asyncio.gather(late())"},
+		{"in a destructor", "message.text = Slow()\nmessage.text = ''"},
+		{"after swallowing the cancellation", "try:\n    await asyncio.sleep(60)\nexcept asyncio.CancelledError:\n    time.sleep(60)"},
+		{"in a serialiser", ""}, // of the modify hook below
 	}
 	hooks := shout + `
 import asyncio, ctypes, re, time
@@ -277,7 +277,7 @@ async def leave(call: ToolCallPayload) -> ToolCallPayload:
 	}
 }
 
-func TestT63WhatHooksPrint(t *testing.T) {
+func TestWhatHooksPrint(t *testing.T) {
 	r := newRig(t, shout+`
 import logging, os, subprocess, sys, threading
 `+guard("talk", "timeout_ms=20000", `
@@ -294,7 +294,7 @@ async def flood(call: ToolCallPayload) -> ToolCallPayload:
         print(i, "x" * 50)
     return call
 `)
-	t.Run("T63 goes to the log", func(t *testing.T) {
+	t.Run("goes to the log", func(t *testing.T) {
 		if a := r.ask("talk"); a.Failure != nil {
 			t.Fatalf("failure is %+v", a.Failure)
 		}
@@ -303,7 +303,7 @@ async def flood(call: ToolCallPayload) -> ToolCallPayload:
 			t.Error("a long line was not cut")
 		}
 	})
-	t.Run("T63 does not drown it", func(t *testing.T) {
+	t.Run("does not drown it", func(t *testing.T) {
 		if a := r.ask("flood"); a.Failure != nil {
 			t.Fatalf("failure is %+v", a.Failure)
 		}

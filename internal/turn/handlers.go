@@ -74,6 +74,7 @@ func (t *turn) askModel(ctx context.Context, c step.Call) (any, error) {
 	in := c.Input.(loop.ModelCall)
 	var delta func(string)
 	t.partial.Reset()
+	t.held = false
 	if in.Live {
 		delta = t.stream(ctx)
 	}
@@ -96,14 +97,13 @@ func (t *turn) askModel(ctx context.Context, c step.Call) (any, error) {
 // stream sends pieces of a text as they arrive. What the text answers is put on
 // disk before its first piece leaves.
 func (t *turn) stream(ctx context.Context) func(string) {
-	failed := false
 	return func(piece string) {
-		if failed || ctx.Err() != nil || piece == "" {
+		if t.held || ctx.Err() != nil || piece == "" {
 			return
 		}
 		if t.partial.Len() == 0 {
 			if err := t.flush(); err != nil {
-				failed = true // the text itself will fail on the same record
+				t.held = true // the whole text tries again
 				t.agent.Logger.Error("a text is held back: its record cannot be written", "turn", t.id, "error", err)
 				return
 			}

@@ -70,7 +70,7 @@ func (t *turn) send(e conversation.Event, streamed bool) error {
 	if err := t.ctx.Err(); err != nil {
 		return fmt.Errorf("cancelled before a text was sent: %w", err)
 	}
-	t.out.Text(Utterance{Text: e.Text, Source: e.Source, Streamed: streamed})
+	t.out.Text(Utterance{Text: e.Text, Source: e.Source, Streamed: streamed && !t.held})
 	return nil
 }
 

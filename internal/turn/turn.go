@@ -42,6 +42,7 @@ type turn struct {
 	end      loop.End
 
 	partial strings.Builder // pieces of the text that is streaming now
+	held    bool            // its pieces do not leave: the record could not be written
 	asking  map[string]asked
 	inner   map[string]innerRun
 	said    int

@@ -3,6 +3,7 @@ package turn
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -53,10 +54,16 @@ func (oneTool) Run(_ context.Context, c ToolCall) ToolAnswer {
 }
 
 // screen keeps what went to the user.
-type screen struct{ texts, pieces []string }
+type screen struct {
+	texts, pieces []string
+	streamed      bool // says the last text
+}
 
-func (s *screen) Delta(p string)   { s.pieces = append(s.pieces, p) }
-func (s *screen) Text(u Utterance) { s.texts = append(s.texts, u.Text) }
+func (s *screen) Delta(p string) { s.pieces = append(s.pieces, p) }
+
+func (s *screen) Text(u Utterance) {
+	s.texts, s.streamed = append(s.texts, u.Text), u.Streamed
+}
 
 func testAgent(t *testing.T, m chat.Model, tools Tools, hooks ...*hook.Hook) *Agent {
 	t.Helper()
@@ -153,5 +160,37 @@ func TestConfirmation(t *testing.T) {
 	}
 	for _, msg := range conversation.View(rec.Events(), 0) {
 		t.Log(string(msg))
+	}
+}
+
+// failing is a store whose first write fails.
+type failing struct {
+	conversation.Store
+	failed bool
+	kept   []conversation.Event
+}
+
+func (f *failing) Append(_ context.Context, _ conversation.ID, events []conversation.Event) error {
+	if !f.failed {
+		f.failed = true
+		return errors.New("the disk is full")
+	}
+	f.kept = append(f.kept, events...)
+	return nil
+}
+
+func TestPiecesHeldBackAreNotSaidToHaveStreamed(t *testing.T) {
+	a := testAgent(t, &answers{list: []chat.Response{says("hello")}}, nil)
+	store := &failing{}
+	out := &screen{}
+	_, err := a.Run(t.Context(), conversation.Of(store, conversation.ID{Sender: "u"}, nil), Message{Text: "hi"}, out, Options{Live: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(out.pieces) != 0 || len(out.texts) != 1 || out.streamed {
+		t.Errorf("pieces %q, texts %q, streamed %v: a client that goes by the pieces shows nothing", out.pieces, out.texts, out.streamed)
+	}
+	if len(store.kept) == 0 {
+		t.Error("nothing was recorded")
 	}
 }

@@ -200,7 +200,7 @@ func TestToolCallHookAlone(t *testing.T) {
 from lib.plan import follow
 
 
-@modify_tool_call()
+@modify_tool_call(timeout_ms=2000)
 async def plan_call(p: ToolCallPayload) -> ToolCallPayload:
     return await follow("tool_call", p)
 `,
@@ -289,11 +289,28 @@ func TestToolCallPayload(t *testing.T) {
 		}
 	})
 
+	t.Run("T107 a search that was not offered does not set the latch", func(t *testing.T) {
+		a.Next("t107", apptest.Call("search_knowledge", map[string]any{"query": "garden"}))
+		a.say(t, "t107", "go", nil)
+		wantNone(t, "the next request", inJSON(a.prompt(t, "t107", 1)), "documents were searched")
+		wantSame(t, "hooks asked", a.noted("t107", "see knowledge", "modify knowledge"), nil)
+	})
+
 	t.Run("T112 the batch is routed by the names as the hooks left them", func(t *testing.T) {
 		a.Next("t112h", apptest.Call("first", nil))
 		r := a.say(t, "t112h", "go", plan{"tool_call first": doUpdate(map[string]any{"tool_name": "hangup", "arguments": map[string]any{}})})
 		if !r.Report.Ended || len(a.Of("t112h", conversation.SessionEnded)) != 1 {
 			t.Errorf("the session goes on: %+v", a.Kinds("t112h"))
+		}
+	})
+
+	t.Run("T112 arguments that a hook puts in the place of broken ones count", func(t *testing.T) {
+		a.Next("t112b", apptest.Calls(apptest.C{Name: "first", Args: json.RawMessage(`["broken"]`)}, apptest.C{Name: "second", Args: json.RawMessage(`"broken"`)}))
+		a.say(t, "t112b", "go", plan{"tool_call first": doUpdate(map[string]any{"arguments": map[string]any{"item": "mended"}})})
+		wantSame(t, "what ran", a.noted("t112b", "tool "), []string{"tool first"})
+		wantSame(t, "its arguments", a.notes("t112b", "tool ")[0].Data["arguments"], map[string]any{"item": "mended", "card": ""})
+		if got := a.runs("t112b"); len(got) != 2 || got[0].IsError || !got[1].IsError {
+			t.Errorf("tool events: %+v", got)
 		}
 	})
 

@@ -344,14 +344,6 @@ func TestKnowledgeWithoutResults(t *testing.T) {
 		agents["failing"].read(t, "t48", "garden", nil)
 		wantSame(t, "hooks asked", knowledgeHooks(agents["failing"], "t48"), bothPoints[:2])
 	})
-
-	t.Run("T107 a search that was not offered does not set the latch", func(t *testing.T) {
-		none := startPlanned(t, apptest.Files{"tools/simple.py": simpleTools})
-		none.Next("t107", searches("garden"))
-		none.say(t, "t107", "tell me", nil)
-		wantNone(t, "the next request", inJSON(none.prompt(t, "t107", 1)), "documents were searched")
-		wantSame(t, "hooks asked", knowledgeHooks(none, "t107"), nil)
-	})
 }
 
 // plainly is the agent without hooks.

@@ -31,7 +31,7 @@ func doUpdate(fields map[string]any) any { return map[string]any{"do": "update",
 
 // plannedHooks stand at every point from the model's response to the tool
 // results, with an observer on either side. Each says what it is given; the
-// modify hooks do what the plan says.
+// modify hooks do what the plan says. Their limit leaves a busy machine room.
 var plannedHooks = apptest.Files{
 	"hooks.py": `from __future__ import annotations
 
@@ -43,57 +43,57 @@ from belay.hooks import (
 from lib.plan import follow, say
 
 
-@on_model_response()
+@on_model_response(timeout_ms=2000)
 async def see_response(p: ModelResponsePayload) -> None:
     say("see model_response", p)
 
 
-@modify_model_response()
+@modify_model_response(timeout_ms=2000)
 async def plan_response(p: ModelResponsePayload) -> ModelResponsePayload:
     return await follow("model_response", p)
 
 
-@on_tool_call()
+@on_tool_call(timeout_ms=2000)
 async def see_call(p: ToolCallPayload) -> None:
     say("see tool_call", p)
 
 
-@on_tool_call(final=True)
+@on_tool_call(final=True, timeout_ms=2000)
 async def see_final_call(p: ToolCallPayload) -> None:
     say("final tool_call", p)
 
 
-@modify_tool_call()
+@modify_tool_call(timeout_ms=2000)
 async def plan_call(p: ToolCallPayload) -> ToolCallPayload:
     return await follow("tool_call", p)
 
 
-@on_knowledge_query()
+@on_knowledge_query(timeout_ms=2000)
 async def see_query(p: KnowledgeQueryPayload) -> None:
     say("see knowledge_query", p)
 
 
-@modify_knowledge_query()
+@modify_knowledge_query(timeout_ms=2000)
 async def plan_query(p: KnowledgeQueryPayload) -> KnowledgeQueryPayload:
     return await follow("knowledge_query", p)
 
 
-@on_knowledge_results()
+@on_knowledge_results(timeout_ms=2000)
 async def see_results(p: KnowledgeResultsPayload) -> None:
     say("see knowledge_results", p)
 
 
-@modify_knowledge_results()
+@modify_knowledge_results(timeout_ms=2000)
 async def plan_results(p: KnowledgeResultsPayload) -> KnowledgeResultsPayload:
     return await follow("knowledge_results", p)
 
 
-@on_tool_result()
+@on_tool_result(timeout_ms=2000)
 async def see_result(p: ToolResultPayload) -> None:
     say("see tool_result", p)
 
 
-@modify_tool_result()
+@modify_tool_result(timeout_ms=2000)
 async def plan_result(p: ToolResultPayload) -> ToolResultPayload:
     return await follow("tool_result", p)
 `,

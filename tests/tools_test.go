@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/belay-run/belay/internal/app/apptest"
+	"github.com/belay-run/belay/internal/conversation"
 )
 
 // answeringTools answer in every way there is; both spellings of the modules that
@@ -14,6 +15,7 @@ import (
 var answeringTools = apptest.Files{
 	"tools/simple.py": simpleTools,
 	"tools/answers.py": `import asyncio
+import os
 
 from belay.tools import ToolContext, ToolResult, tool
 from lib.probe import note
@@ -46,6 +48,11 @@ async def slow():
 async def number(n: int):
     note("tool number")
     return {"n": n}
+
+
+@tool(description="Ends its process.")
+async def dies():
+    os._exit(3)
 
 
 @tool(description="Cannot be written as JSON.")
@@ -165,6 +172,7 @@ func TestToolResult(t *testing.T) {
 			"missing argument":     {Name: "number"},
 			"unknown argument":     {Name: "number", Args: map[string]any{"n": 1, "planted": 2}},
 			"no object":            {Name: "number", Args: json.RawMessage(`[1]`)},
+			"its process died":     {Name: "dies"},
 			"no JSON form":         {Name: "unwritable"},
 			"there is no such":     {Name: "nowhere"},
 			"nothing to confirm":   {Name: "resolve_tool_confirmation", Args: map[string]any{"confirmed": true}},
@@ -184,6 +192,9 @@ func TestToolResult(t *testing.T) {
 				}
 				for _, n := range notes {
 					wantSame(t, n.What, []any{n.Data["tool_name"], n.Data["is_error"], n.Data["value"]}, []any{c.Name, true, read[0]})
+				}
+				if c.Name == "dies" && read[0] != conversation.Unknown {
+					t.Errorf("the model read %q", read[0])
 				}
 				wantNone(t, "what the model read", read[0], "planted-exception-text", "Traceback")
 				if got := a.runs(sender); len(got) != 1 || !got[0].IsError {

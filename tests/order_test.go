@@ -180,7 +180,7 @@ func TestTurnsOfAConversation(t *testing.T) {
 		asked, gate := make(chan struct{}, 1), make(chan struct{})
 		a.Next("queue", reached(asked, gate, apptest.Says("one")), apptest.Says("two"))
 		first := a.send(t.Context(), played("queue", "first", nil))
-		<-asked
+		awaited(t, asked)
 		second := a.wait(t.Context(), played("queue", "second", nil))
 		a.untilWaiting(t, "queue")
 		if r := a.turn(t, "another", "hello", nil); r.Text() != "ok" {
@@ -190,10 +190,10 @@ func TestTurnsOfAConversation(t *testing.T) {
 			t.Errorf("while the first turn runs: %v", got)
 		}
 		close(gate)
-		if r := <-first; r.err != nil || r.Text() != "one" {
+		if r := awaited(t, first); r.err != nil || r.Text() != "one" {
 			t.Errorf("first: %+v, %v", r.Reply, r.err)
 		}
-		if r := <-second; r.err != nil || r.Text() != "two" {
+		if r := awaited(t, second); r.err != nil || r.Text() != "two" {
 			t.Errorf("second: %+v, %v", r.Reply, r.err)
 		}
 		expect(t, "turns", pairs("queue"), slices.Concat(onePair, onePair))
@@ -208,7 +208,7 @@ func TestTurnsOfAConversation(t *testing.T) {
 			all = append(all, a.wait(t.Context(), played("together", fmt.Sprint("message ", i), nil)))
 		}
 		for _, done := range all {
-			if r := <-done; r.err != nil || r.Text() != "ok" {
+			if r := awaited(t, done); r.err != nil || r.Text() != "ok" {
 				t.Errorf("%+v, %v", r.Reply, r.err)
 			}
 		}
@@ -222,17 +222,17 @@ func TestTurnsOfAConversation(t *testing.T) {
 		asked, gate := make(chan struct{}, 1), make(chan struct{})
 		a.Next("withdrawn", reached(asked, gate, apptest.Says("one")))
 		first := a.send(t.Context(), played("withdrawn", "first", nil))
-		<-asked
+		awaited(t, asked)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		second := a.wait(ctx, played("withdrawn", "taken back", nil))
 		a.untilWaiting(t, "withdrawn")
 		cancel()
-		if r := <-second; !errors.Is(r.err, context.Canceled) || r.Report.Turn != "" || len(r.Order) > 0 {
+		if r := awaited(t, second); !errors.Is(r.err, context.Canceled) || r.Report.Turn != "" || len(r.Order) > 0 {
 			t.Errorf("second: %+v, %v", r.Reply, r.err)
 		}
 		close(gate)
-		<-first
+		awaited(t, first)
 		a.turn(t, "withdrawn", "third", nil)
 		wantTwoTurns(t, a, "withdrawn", "first", "third", "taken back")
 	})
@@ -243,23 +243,26 @@ func TestTurnsOfAConversation(t *testing.T) {
 			asked <- struct{}{}
 			<-ctx.Done()
 			close(stopping)
-			<-gate // a turn takes a while to end
+			select { // a turn takes a while to end
+			case <-gate:
+			case <-time.After(patience):
+			}
 			return chat.Response{}, ctx.Err()
 		})
 		first := a.send(t.Context(), played("withdrawn interrupt", "first", nil))
-		<-asked
+		awaited(t, asked)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		in := played("withdrawn interrupt", "taken back", nil)
 		in.Interrupt = true
 		second := a.send(ctx, in)
-		<-stopping // the second one interrupts, so it waits
+		awaited(t, stopping) // the second one interrupts, so it waits
 		cancel()
-		if r := <-second; !errors.Is(r.err, context.Canceled) || r.Report.Turn != "" {
+		if r := awaited(t, second); !errors.Is(r.err, context.Canceled) || r.Report.Turn != "" {
 			t.Errorf("second: %+v, %v", r.Reply, r.err)
 		}
 		close(gate)
-		if r := <-first; r.Report.Status != "cancelled" {
+		if r := awaited(t, first); r.Report.Status != "cancelled" {
 			t.Errorf("first: %+v, %v", r.Reply, r.err)
 		}
 		a.turn(t, "withdrawn interrupt", "third", nil)
@@ -272,14 +275,14 @@ func TestTurnsOfAConversation(t *testing.T) {
 			asked, gate := make(chan struct{}, 1), make(chan struct{})
 			a.Next(sender, reached(asked, gate, apptest.Says("one")))
 			first := a.send(t.Context(), played(sender, "first", nil))
-			<-asked
+			awaited(t, asked)
 			ctx, cancel := context.WithCancel(t.Context())
 			second := a.wait(ctx, played(sender, "second", nil))
 			a.untilWaiting(t, sender)
 			close(gate)
 			go cancel()
-			<-first
-			r := <-second
+			awaited(t, first)
+			r := awaited(t, second)
 			got := pairs(sender)
 			switch {
 			case len(got) == 2 && (r.err != nil || r.Report.Status == "cancelled") && r.Text() == "":
@@ -359,7 +362,7 @@ func TestCancel(t *testing.T) {
 				observer: "await gate('after " + c.point + "')\nnote('observer ended', sender_id=p.sender_id)"}))
 			a.waitFor(t, sender, "at the gate")
 			cancel()
-			r := <-done
+			r := awaited(t, done)
 			if r.err != nil || r.Report.Status != "cancelled" {
 				t.Errorf("status %q, error %v", r.Report.Status, r.err)
 			}
@@ -397,10 +400,10 @@ func TestCancel(t *testing.T) {
 		a.waitFor(t, "interrupt", "at the gate")
 		in := played("interrupt", "second", nil)
 		in.Interrupt = true
-		if r := <-a.send(t.Context(), in); r.err != nil || r.Text() != "two" {
+		if r := awaited(t, a.send(t.Context(), in)); r.err != nil || r.Text() != "two" {
 			t.Errorf("second: %+v, %v", r.Reply, r.err)
 		}
-		if r := <-done; r.err != nil || r.Report.Status != "cancelled" || len(r.Order) > 0 {
+		if r := awaited(t, done); r.err != nil || r.Report.Status != "cancelled" || len(r.Order) > 0 {
 			t.Errorf("first: %+v, %v", r.Reply, r.err)
 		}
 		asked := a.asked("interrupt")
@@ -424,9 +427,9 @@ func TestCancel(t *testing.T) {
 		in := played("stream", "hello", nil)
 		in.Live = true
 		done := live.send(ctx, in)
-		<-out
+		awaited(t, out)
 		cancel()
-		r := <-done
+		r := awaited(t, done)
 		expect(t, "sent", r.Order, []string{"piece:one "})
 		expect(t, "hooks", live.asked("stream"), []string{"on_turn_finished"})
 		if bot := live.Of("stream", conversation.Bot); len(bot) != 1 || bot[0].Text != "one " {

@@ -135,7 +135,9 @@ func played(sender, text string, does bodies) server.Inbound {
 // turn runs a turn whose hooks do what the bodies say.
 func (a playedAgent) turn(t *testing.T, sender, text string, does bodies) apptest.Reply {
 	t.Helper()
-	r, err := a.Send(context.Background(), played(sender, text, does))
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	r, err := a.Send(ctx, played(sender, text, does))
 	if err != nil {
 		t.Fatalf("say %q: %v\n%s", text, err, a.Log())
 	}
@@ -206,6 +208,18 @@ func (a playedAgent) noted(t *testing.T, sender, name string) bool {
 
 // patience bounds the wait for something that a wrong program never does.
 const patience = 60 * time.Second
+
+// awaited waits for what a channel gives.
+func awaited[T any](t *testing.T, from <-chan T) T {
+	t.Helper()
+	select {
+	case v := <-from:
+		return v
+	case <-time.After(patience):
+		t.Fatal("what was waited for never came")
+		panic("not reached")
+	}
+}
 
 // reached is an answer that says when the model is asked, and waits until the
 // call is cancelled or the gate is closed.

@@ -3,6 +3,7 @@ package tests
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -60,10 +61,10 @@ func TestModelResponse(t *testing.T) {
 			t.Error("a tool ran or a text was sent")
 		}
 		a.open(t, "decided")
-		if err := <-done; err != nil {
+		if err := awaited(t, done); err != nil {
 			t.Fatal(err)
 		}
-		expect(t, "texts", []string{<-out.at, <-out.at}, []string{"a moment", "done"})
+		expect(t, "texts", []string{awaited(t, out.at), awaited(t, out.at)}, []string{"a moment", "done"})
 	})
 
 	for _, c := range []struct {
@@ -327,17 +328,19 @@ func TestStreaming(t *testing.T) {
 			out := &firstOut{at: make(chan string, 10)}
 			more := make(chan struct{})
 			a.Next("t106 live", func(ctx context.Context, req chat.Request, delta func(string)) (chat.Response, error) {
+				if delta == nil {
+					return chat.Response{}, errors.New("the text does not stream")
+				}
 				delta("first")
-				<-more
-				return apptest.Pieces(" second")(ctx, req, delta)
+				return apptest.After(more, apptest.Pieces(" second"))(ctx, req, delta)
 			})
 			in := played("t106 live", "hello", nil)
 			in.Live = true
 			done := make(chan error, 1)
 			go func() { _, err := a.App.Talk(t.Context(), in, out); done <- err }()
-			expect(t, "first piece", <-out.at, "piece first")
+			expect(t, "first piece", awaited(t, out.at), "piece first")
 			close(more)
-			if err := <-done; err != nil {
+			if err := awaited(t, done); err != nil {
 				t.Error(err)
 			}
 		})

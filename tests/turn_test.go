@@ -148,9 +148,9 @@ func TestTurnStartedAndFinished(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		done := a.send(ctx, played("context ends", "hello", nil))
-		<-asked
+		awaited(t, asked)
 		cancel()
-		if r := <-done; r.err != nil || r.Report.Status != "cancelled" || len(r.Texts) > 0 {
+		if r := awaited(t, done); r.err != nil || r.Report.Status != "cancelled" || len(r.Texts) > 0 {
 			t.Errorf("reply %+v, error %v", r.Reply, r.err)
 		}
 		wantPair(t, a, "context ends", "cancelled")
@@ -162,7 +162,7 @@ func TestTurnStartedAndFinished(t *testing.T) {
 		done := a.send(ctx, played("context ends in a hook", "hello", bodies{"modify_incoming_message": "note('waits', sender_id=p.sender_id); await gate('never')"}))
 		a.waitFor(t, "context ends in a hook", "waits")
 		cancel()
-		if r := <-done; r.err != nil || r.Report.Status != "cancelled" {
+		if r := awaited(t, done); r.err != nil || r.Report.Status != "cancelled" {
 			t.Errorf("reply %+v, error %v", r.Reply, r.err)
 		}
 		wantPair(t, a, "context ends in a hook", "cancelled")
@@ -187,13 +187,13 @@ func TestTurnStartedAndFinished(t *testing.T) {
 		asked := make(chan struct{}, 1)
 		a.Next("interrupted", reached(asked, nil, nil), apptest.Says("second"))
 		done := a.send(t.Context(), played("interrupted", "hello", nil))
-		<-asked
+		awaited(t, asked)
 		second := played("interrupted", "stop", nil)
 		second.Interrupt = true
 		if r, err := a.Send(t.Context(), second); err != nil || r.Text() != "second" {
 			t.Errorf("second turn: %+v, %v", r, err)
 		}
-		if r := <-done; r.err != nil || r.Report.Status != "cancelled" {
+		if r := awaited(t, done); r.err != nil || r.Report.Status != "cancelled" {
 			t.Errorf("first turn: %+v, %v", r.Reply, r.err)
 		}
 		notes := a.notesOf("interrupted", "on_turn_started", "on_turn_finished")
@@ -419,13 +419,13 @@ async def end(p: TurnFinishedPayload) -> None:
 		asked := make(chan struct{}, 1)
 		a.Next("ada", reached(asked, nil, nil))
 		done := a.send(t.Context(), played("ada", "hello", nil))
-		<-asked
+		awaited(t, asked)
 		over, cancel := context.WithCancel(context.Background())
 		cancel()
 		if err := a.App.Close(over); err != nil {
 			t.Error(err)
 		}
-		if r := <-done; r.err != nil || r.Report.Status != "cancelled" {
+		if r := awaited(t, done); r.err != nil || r.Report.Status != "cancelled" {
 			t.Errorf("reply %+v, error %v", r.Reply, r.err)
 		}
 		wantPair(t, a, "ada", "cancelled")
@@ -437,7 +437,7 @@ async def end(p: TurnFinishedPayload) -> None:
 		asked, gate := make(chan struct{}, 1), make(chan struct{})
 		a.Next("ada", reached(asked, gate, apptest.Says("done")))
 		done := a.send(t.Context(), played("ada", "hello", nil))
-		<-asked
+		awaited(t, asked)
 		closed := make(chan error, 1)
 		go func() { closed <- a.App.Close(context.Background()) }()
 		for { // until the stop has begun
@@ -446,10 +446,10 @@ async def end(p: TurnFinishedPayload) -> None:
 			}
 		}
 		close(gate)
-		if r := <-done; r.err != nil || r.Text() != "done" {
+		if r := awaited(t, done); r.err != nil || r.Text() != "done" {
 			t.Errorf("reply %+v, error %v", r.Reply, r.err)
 		}
-		if err := <-closed; err != nil {
+		if err := awaited(t, closed); err != nil {
 			t.Error(err)
 		}
 		wantPair(t, a, "ada", "completed")
@@ -471,7 +471,7 @@ async def end(p: TurnFinishedPayload) -> None:
 		a.Next("ada", reached(asked, nil, nil))
 		client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 		answered := make(chan error, 1)
-		at := <-ready
+		at := awaited(t, ready)
 		go func() {
 			res, err := client.Post("http://"+at.String()+"/v1/conversations/ada/messages", "application/json", strings.NewReader(`{"message":"hello"}`))
 			if err == nil {
@@ -479,10 +479,10 @@ async def end(p: TurnFinishedPayload) -> None:
 			}
 			answered <- err
 		}()
-		<-asked
+		awaited(t, asked)
 		stop()
-		<-answered // with an error or a problem: the client is told nothing else here
-		if err := <-served; err != nil {
+		awaited(t, answered) // with an error or a problem: the client is told nothing else here
+		if err := awaited(t, served); err != nil {
 			t.Logf("the server stopped with: %v", err)
 		}
 		a.Close()

@@ -363,3 +363,44 @@ func TestConfirmationAfterTheAppWasClosed(t *testing.T) {
 		wantSame(t, "what ran", a.noted("declines", "tool "), nil)
 	})
 }
+
+func TestConfirmationQuestionWithoutWhatHooksTookOut(t *testing.T) {
+	t.Parallel()
+	a := apptest.Start(t, apptest.Files{
+		"tools/cancel.py": `from belay.tools import ToolContext, ToolResult, tool
+
+
+@tool(description="Cancels.", requires_confirmation=True)
+async def cancel_order(order: str, ssn: str = "") -> ToolResult:
+    return ToolResult(llm_response="cancelled " + ssn)
+`,
+		"hooks.py": `from __future__ import annotations
+
+from belay.hooks import ToolResultPayload, modify_tool_result
+
+
+@modify_tool_result()
+async def redact(result: ToolResultPayload) -> ToolResultPayload:
+    return result.model_copy(update={"arguments": {k: v for k, v in result.arguments.items() if k != "ssn"}})
+`,
+	}, apptest.Play(apptest.Call("cancel_order", map[string]any{"order": "A1", "ssn": "078-05-1120"}), yes, apptest.Says("done")))
+	t.Run("T35 a field taken out of a call's arguments is in no question and no later request", func(t *testing.T) {
+		r := a.Say("u", "cancel A1")
+		if !strings.Contains(r.Text(), "A1") {
+			t.Errorf("the question is %q", r.Text())
+		}
+		a.Say("u", "yes")
+		if run := a.Of("u", conversation.ToolExecuted); len(run) != 3 || !strings.Contains(run[2].Tool.Result, "078-05-1120") {
+			t.Errorf("the confirmed call did not run on what the tool-call hooks left: %+v", run)
+		}
+		for i := range a.Requests() {
+			last := a.Requests()[i]
+			if i < 2 && strings.Contains(string(last.Messages), "078-05-1120") {
+				t.Errorf("request %d has the field", i)
+			}
+		}
+		if strings.Contains(r.Text(), "078-05-1120") {
+			t.Errorf("the question has the field: %q", r.Text())
+		}
+	})
+}

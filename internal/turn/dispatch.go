@@ -15,9 +15,9 @@ import (
 
 // asked is a call whose confirmation the user is asked for.
 type asked struct {
-	tool     *Tool
-	question string
-	name     string // of the response that asks
+	tool   *Tool
+	name   string // of the response that asks
+	result string // what the model reads meanwhile
 }
 
 // innerRun is a confirmed tool's run, kept until the hooks have seen its result.
@@ -81,13 +81,18 @@ func (t *turn) confirm(c loop.Call, tool *Tool) (loop.Outcome, error) {
 	if q.name == "" {
 		q.name = responseConfirm
 	}
-	text, _, ok := t.agent.Words.Pick(q.name, wording.ConfirmVars(tool.Name, c.Arguments))
-	if !ok {
+	if _, _, ok := t.agent.Words.Pick(q.name, wording.ConfirmVars(tool.Name, c.Arguments)); !ok {
 		return loop.Outcome{}, fmt.Errorf("there is no response %s to ask for the confirmation of %s", q.name, c.Name)
 	}
-	q.question = text
+	q.result = t.awaiting(q, c.Arguments)
 	t.asking[c.Key] = q
-	return loop.Outcome{Arguments: c.Arguments, Value: spaced(status{"awaiting_confirmation", text}), Wait: true}, nil
+	return loop.Outcome{Arguments: c.Arguments, Value: q.result, Wait: true}, nil
+}
+
+// awaiting is the result of a call that waits for the user: it has the question.
+func (t *turn) awaiting(q asked, args json.RawMessage) string {
+	text, _, _ := t.agent.Words.Pick(q.name, wording.ConfirmVars(q.tool.Name, args)) // confirm has seen that it is there
+	return spaced(status{"awaiting_confirmation", text})
 }
 
 type status struct {
@@ -181,6 +186,11 @@ func (t *turn) runTool(c loop.Call, tool *Tool, args json.RawMessage) (loop.Outc
 
 // Settle records a call as the hooks left it, and what follows from it.
 func (t *turn) Settle(c loop.Call, out loop.Outcome) error {
+	q, asks := t.asking[c.Key]
+	if asks && out.Value == q.result {
+		// What the hooks took out of the arguments stands in no question either.
+		out.Value = t.awaiting(q, out.Arguments)
+	}
 	run := conversation.ToolRun{Name: c.Name, Arguments: out.Arguments, Result: out.Value, IsError: out.IsError, CallID: c.ID, CallType: c.Type, BatchID: c.Batch}
 	inner, resolved := t.inner[c.Key]
 	if resolved && !inner.denied {
@@ -194,12 +204,12 @@ func (t *turn) Settle(c loop.Call, out loop.Outcome) error {
 	if resolved {
 		tool = inner.tool
 	}
-	switch q, asks := t.asking[c.Key]; {
+	switch {
 	case asks:
 		stored := run
 		stored.Arguments, stored.Result = c.Arguments, ""
 		t.add(conversation.Event{Kind: conversation.ConfirmAsked, Tool: &stored})
-		return t.utter(c.Key, q.name, wording.ConfirmVars(q.tool.Name, c.Arguments), mayRephrase)
+		return t.utter(c.Key, q.name, wording.ConfirmVars(q.tool.Name, out.Arguments), mayRephrase)
 	case inner.denied:
 		if tool != nil && tool.Denial != "" {
 			return t.utter(c.Key, tool.Denial, nil, mayRephrase)

@@ -160,6 +160,7 @@ type stage struct {
 	*apptest.Agent
 	hooks string
 	said  map[string]apptest.Reply
+	notes []apptest.Note
 }
 
 func newStage(t *testing.T) *stage {
@@ -195,6 +196,7 @@ func newStage(t *testing.T) *stage {
 		})
 	}
 	wg.Wait()
+	s.notes = s.Notes()
 	return s
 }
 
@@ -241,6 +243,17 @@ func (s *stage) runs(sender, point string, lane hook.Lane) (out []hook.Run) {
 	return out
 }
 
+// run gives the first run of one hook.
+func (s *stage) run(sender string, row standing, lane hook.Lane) hook.Run {
+	name := map[hook.Lane]string{hook.Observe: "hooks.py:see_", hook.Modify: "hooks.py:decide_"}[lane] + row.point
+	for _, r := range s.runs(sender, row.point, lane) {
+		if r.Name == name {
+			return r
+		}
+	}
+	return hook.Run{}
+}
+
 // line gives the trace's first line of a point.
 func (s *stage) line(sender, point string) *loop.Line {
 	for _, part := range s.Trace(sender) {
@@ -261,7 +274,7 @@ func TestPoints(t *testing.T) {
 		rows[row.point] = row
 	}
 	fired := map[string]int{}
-	for _, n := range s.Notes() {
+	for _, n := range s.notes {
 		if n.Data["sender"] == "pass" {
 			fired[n.What]++
 		}
@@ -369,10 +382,10 @@ func (s *stage) counts(t *testing.T, point, sender string) {
 
 // fails proves the policy when a modify hook failed.
 func (s *stage) fails(t *testing.T, row standing, sender, what string) {
-	runs := s.runs(sender, row.point, hook.Modify)
+	run := s.run(sender, row, hook.Modify)
 	policy := map[bool]hook.Policy{true: hook.Closed, false: hook.Open}[row.closed]
-	if len(runs) == 0 || runs[0].Failure == nil || string(runs[0].Failure.Kind) != what || runs[0].Policy != policy {
-		t.Fatalf("the trace says %+v", runs)
+	if run.Failure == nil || string(run.Failure.Kind) != what || run.Policy != policy {
+		t.Fatalf("the trace says %+v", run)
 	}
 	if !row.closed {
 		s.same(t, sender)

@@ -36,7 +36,8 @@ func (a playedAgent) untilLog(t *testing.T, text string, times int) {
 	t.Helper()
 	for end := time.Now().Add(patience); a.countLog(text) < times; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("the log has %q %d times, want %d:\n%s", text, a.countLog(text), times, a.Log())
+			log := a.Log()
+			t.Fatalf("the log has %q %d times, want %d; its end:\n%s", text, a.countLog(text), times, log[max(0, len(log)-5000):])
 		}
 	}
 }

@@ -162,9 +162,9 @@ func (s *stage) dropped(t *testing.T) {
 		sender := fmt.Sprintf("%s:%s:%s", lane, row.point, signal)
 		t.Run(fmt.Sprintf("T27 %s at %s, %s lane", signalNames[signal], row.point, lane), func(t *testing.T) {
 			s.same(t, sender)
-			runs := s.runs(sender, row.point, lane)
-			if len(runs) == 0 || runs[0].Dropped == "" || runs[0].Failure != nil {
-				t.Fatalf("the trace says %+v", runs)
+			run := s.run(sender, row, lane)
+			if run.Dropped == "" || run.Failure != nil {
+				t.Fatalf("the trace says %+v", run)
 			}
 			at := fmt.Sprintf("line=%d ", s.raises(t, name))
 			if !s.loggedAt(s.said[sender].Report.Turn, "level=WARN", "dropped=", "hook=hooks.py:"+name, "point="+row.point, "file=hooks.py", at) {

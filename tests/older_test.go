@@ -345,8 +345,9 @@ for older, ours in PAIRS:
 	quoted := strings.ReplaceAll(fmt.Sprintf("%q", names), " ", ", ")
 	a := apptest.Start(t, apptest.Files{"hooks.py": strings.NewReplacer("NAMES", quoted, "PAIRS", pairs).Replace(source)})
 	seen := map[string]int{}
-	for _, n := range a.Notes() {
-		if n.PID != a.Notes()[0].PID {
+	notes := a.Notes()
+	for _, n := range notes {
+		if n.PID != notes[0].PID {
 			continue // of the spare
 		}
 		seen[n.What]++

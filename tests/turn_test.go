@@ -125,6 +125,9 @@ func TestTurnStartedAndFinished(t *testing.T) {
 			if r.Report.Status != c.status {
 				t.Errorf("the report says %q", r.Report.Status)
 			}
+			if c.name == "model panics" {
+				expect(t, "the user heard", r.Texts, []string{internalError})
+			}
 		})
 	}
 
@@ -190,8 +193,8 @@ func TestTurnStartedAndFinished(t *testing.T) {
 		awaited(t, asked)
 		second := played("interrupted", "stop", nil)
 		second.Interrupt = true
-		if r, err := a.Send(t.Context(), second); err != nil || r.Text() != "second" {
-			t.Errorf("second turn: %+v, %v", r, err)
+		if r := awaited(t, a.send(t.Context(), second)); r.err != nil || r.Text() != "second" {
+			t.Errorf("second turn: %+v, %v", r.Reply, r.err)
 		}
 		if r := awaited(t, done); r.err != nil || r.Report.Status != "cancelled" {
 			t.Errorf("first turn: %+v, %v", r.Reply, r.err)

@@ -90,8 +90,7 @@ func (t *turn) use(s step.Steps) { t.steps, t.hooks.Steps = s, s }
 func (t *turn) run(opt Options) (status string, err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			t.agent.Logger.Error("a turn panicked", "turn", t.id, "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
-			t.note("the turn panicked")
+			t.panicked(r)
 			status = Failed
 		}
 	}()
@@ -104,6 +103,23 @@ func (t *turn) run(opt Options) (status string, err error) {
 	}
 	return status, nil
 }
+
+// panicked says that the turn failed. What panicked may be what the user is told
+// through, so a second panic is only logged.
+func (t *turn) panicked(r any) {
+	t.agent.Logger.Error("a turn panicked", "turn", t.id, "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
+	t.note("the turn panicked")
+	defer func() {
+		if again := recover(); again != nil {
+			t.agent.Logger.Error("the user could not be told of a panic", "turn", t.id, "panic", fmt.Sprint(again))
+		}
+	}()
+	if err := t.utter("panic", responseInternal, nil, plain); err != nil {
+		t.agent.Logger.Error("the user could not be told of a panic", "turn", t.id, "error", err)
+	}
+}
+
+const responseInternal = "utter_internal_error"
 
 // stopped tells a turn that was cancelled from one that cannot go on.
 func (t *turn) stopped(err error) (string, error) {

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -32,22 +33,23 @@ type trouble struct {
 	// lost says that the interpreter does not live on, so that other calls which
 	// had begun may be lost with it.
 	lost bool
-	// long is for what takes its time before it fails.
-	long bool
+	// long is for what takes its time before it fails, closed for what is tried
+	// at a closed point too.
+	long, closed bool
 }
 
 var troubles = []trouble{
-	{name: "sleeps in C", body: "time.sleep(60)", fails: hook.Timeout, lost: true},
+	{name: "sleeps in C", body: "time.sleep(60)", fails: hook.Timeout, lost: true, closed: true},
 	{name: "spins", body: "while True:\n    pass", fails: hook.Timeout, lost: true},
-	{name: "prints megabytes", body: "for i in range(60_000):\n    print(i, 'x' * 100)", long: true},
+	{name: "prints megabytes", body: "for i in range(20_000):\n    print(i, 'x' * 100)", long: true},
 	{name: "writes to the pipe", body: "import os\nos.write(4, b'hello, is anybody there')\nawait asyncio.sleep(5)", fails: hook.Crash, lost: true},
 	{name: "writes an answer that nobody asked for to the pipe", body: "import os\nos.write(4, b'\\0\\0\\0\\6A\\x7f\\0\\0\\1\\0')\nawait asyncio.sleep(5)", fails: hook.Crash, lost: true},
-	{name: "calls os._exit", body: "import os\nos._exit(3)", fails: hook.Crash, lost: true},
+	{name: "calls os._exit", body: "import os\nos._exit(3)", fails: hook.Crash, lost: true, closed: true},
 	{name: "forks a child that holds the pipe", body: "import ctypes\nif ctypes.CDLL(None).fork() == 0:\n    time.sleep(600)"},
 	{name: "forks a child that comes back", body: "import os\nos.fork()"},
-	{name: "raises SystemExit", body: "raise SystemExit(3)", fails: hook.Crash},
+	{name: "raises SystemExit", body: "raise SystemExit(3)", fails: hook.Crash, closed: true},
 	{name: "raises KeyboardInterrupt", body: "raise KeyboardInterrupt()", fails: hook.Crash},
-	{name: "returns 100 MB", body: "return p.model_copy(update={'text': 'x' * (100 << 20), 'messages': [{'role': 'x' * (100 << 20)}]})", fails: hook.WrongReturn, long: true},
+	{name: "returns 100 MB", body: "return p.model_copy(update={'text': 'x' * (100 << 20), 'messages': [{'role': 'x' * (100 << 20)}]})", fails: hook.WrongReturn, long: true, closed: true},
 	{name: "recurses to death", body: "def deep():\n    return deep() + 1\ndeep()", fails: hook.Crash},
 	{name: "recurses to death in C", body: "import sys\nclass Deep:\n    def __repr__(self):\n        return repr(self)\nsys.setrecursionlimit(10**9)\nrepr(Deep())", fails: hook.Crash, lost: true},
 }
@@ -74,10 +76,16 @@ func TestTrouble(t *testing.T) {
 	for _, p := range posts {
 		limits[p.hook] = 1000
 	}
-	a := startPlayed(t, nil, guardedFiles, hooksWith(limits))
+	files := hooksWith(limits)
+	returning := "hooks/on_model_response.py" // gives back what it was made to
+	files[returning] = strings.Replace(files[returning], "    await play(\"on_model_response\", p)", "    got = await play(\"on_model_response\", p)\n    return None if got is p else got", 1)
+	a := startPlayed(t, nil, guardedFiles, files)
 	lost := 0
 	for _, p := range posts {
 		for _, c := range troubles {
+			if p.status == "error" && !c.closed {
+				continue
+			}
 			a.steady(t, 1, lost)
 			trouble := tried{c: c, p: p, sender: c.name + ", " + p.name}
 			a.try(t, &trouble)
@@ -101,11 +109,7 @@ func TestTrouble(t *testing.T) {
 			t.Errorf("worker, spare and child are %v", there)
 		}
 		a.Close()
-		for _, pid := range there {
-			if !ended(pid) {
-				t.Errorf("process %d is left after the end", pid)
-			}
-		}
+		untilGone(t, a.Dir)
 	})
 }
 
@@ -136,7 +140,7 @@ func (a playedAgent) try(t *testing.T, d *tried) {
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	over := make(chan struct{})
-	for i := range 4 {
+	for i := range 3 {
 		wg.Go(func() {
 			for n := 0; ; n++ {
 				sender := fmt.Sprintf("%s, beside it %d-%d", d.sender, i, n)
@@ -152,7 +156,7 @@ func (a playedAgent) try(t *testing.T, d *tried) {
 			}
 		})
 	}
-	for i := range 4 {
+	for i := range 3 {
 		a.waitFor(t, fmt.Sprintf("%s, beside it %d-0", d.sender, i), "busy")
 	}
 	a.Next(d.sender, apptest.Call("look_up", map[string]any{"item": "chair"}), apptest.Says("done"))
@@ -256,6 +260,17 @@ func processesIn(t *testing.T, dir string) (pids []int) {
 		}
 	}
 	return pids
+}
+
+// untilGone waits until no process of an agent's folder is left: the kernel takes a
+// moment to end what was killed.
+func untilGone(t *testing.T, dir string) {
+	t.Helper()
+	for end := time.Now().Add(patience); len(processesIn(t, dir)) > 0; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("the processes %v are left", processesIn(t, dir))
+		}
+	}
 }
 
 // children are the processes that this one started and that are not reaped.

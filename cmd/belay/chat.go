@@ -41,6 +41,9 @@ what each did.`,
 				return err
 			}
 			cfg.Logger = slog.New(&printed{Handler: cfg.Logger.Handler(), to: c.ErrOrStderr()})
+			if err := server.CheckID(conversation); conversation != "" && err != nil {
+				return fmt.Errorf("--conversation: %w", err)
+			}
 			t := &terminal{in: c.InOrStdin(), out: c.OutOrStdout(), errs: c.ErrOrStderr(), trace: trace, sender: conversation}
 			t.typed = t.in == os.Stdin && isatty.IsTerminal(os.Stdin.Fd())
 			return t.run(c.Context(), cfg)
@@ -85,7 +88,7 @@ func (t *terminal) run(ctx context.Context, cfg app.Config) (err error) {
 		t.sender = "chat-" + time.Now().Format("20060102-150405.000")
 	}
 	t.greet(a.Health(ctx))
-	lines := t.lines(ctx)
+	lines, broken := t.lines(ctx)
 	stale := false // the agent that runs is not the one in the folder
 	for {
 		if t.typed {
@@ -101,7 +104,12 @@ func (t *terminal) run(ctx context.Context, cfg app.Config) (err error) {
 			if t.typed {
 				t.say("\n")
 			}
-			return nil
+			select {
+			case err := <-broken:
+				return err
+			default:
+				return nil
+			}
 		}
 		if line == "" {
 			if t.typed {
@@ -165,7 +173,7 @@ func (t *terminal) turn(ctx context.Context, a *app.App, line string) (ended boo
 	settle(a)
 	if t.trace {
 		for line := range strings.Lines(app.TraceText(report)) {
-			t.say("%s\n", faint.Render(strings.TrimSuffix(line, "\n")))
+			t.say("%s\n", faint.Render(plain(strings.TrimSuffix(line, "\n"))))
 		}
 	}
 	return report.Ended, nil
@@ -210,13 +218,17 @@ func (t *terminal) endLine() {
 
 func (t *terminal) say(format string, args ...any) { fmt.Fprintf(t.out, format, args...) }
 
-// lines reads the input a line at a time, so that Ctrl-C ends a wait for it.
-func (t *terminal) lines(ctx context.Context) <-chan string {
-	out := make(chan string)
+// longest is how long a message at the terminal may be.
+const longest = 1 << 20
+
+// lines reads the input a line at a time, so that Ctrl-C ends a wait for it. broken
+// has the error when the input broke off.
+func (t *terminal) lines(ctx context.Context) (lines <-chan string, broken <-chan error) {
+	out, failed := make(chan string), make(chan error, 1)
 	go func() {
 		defer close(out)
 		in := bufio.NewScanner(t.in)
-		in.Buffer(nil, 1<<20)
+		in.Buffer(nil, longest)
 		for in.Scan() {
 			select {
 			case out <- strings.TrimSpace(in.Text()):
@@ -224,9 +236,12 @@ func (t *terminal) lines(ctx context.Context) <-chan string {
 				return
 			}
 		}
-		if err := in.Err(); err != nil {
-			fmt.Fprintln(t.errs, "belay: reading the input:", err)
+		switch err := in.Err(); {
+		case errors.Is(err, bufio.ErrTooLong):
+			failed <- fmt.Errorf("a line of the input is longer than %d bytes; a message is one line", longest)
+		case err != nil:
+			failed <- fmt.Errorf("read the input: %w", err)
 		}
 	}()
-	return out
+	return out, failed
 }

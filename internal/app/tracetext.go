@@ -14,9 +14,17 @@ import (
 // hook stands are left out.
 func TraceText(r turn.Report) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "  turn %s %s (%s) in %s\n", r.Turn, r.Status, r.Why, short(r.Took))
+	fmt.Fprintf(&b, "  turn %s %s%s in %s\n", r.Turn, r.Status, because(r.Why), short(r.Took))
+	var notReached []string
 	for _, l := range r.Lines {
+		if l.Kind == "point" && l.Outcome == "not reached" {
+			notReached = append(notReached, l.Point)
+			continue
+		}
 		writeLine(&b, l)
+	}
+	if len(notReached) > 0 {
+		fmt.Fprintf(&b, "  ○ not reached: %s\n", strings.Join(notReached, ", "))
 	}
 	return b.String()
 }
@@ -35,15 +43,15 @@ func writeLine(b *strings.Builder, l loop.Line) {
 }
 
 func writePoint(b *strings.Builder, l loop.Line) {
-	if l.Hooks+l.Observers+len(l.Disabled) == 0 && l.Outcome != "not reached" {
-		return
-	}
-	if l.Outcome == "not reached" {
-		fmt.Fprintf(b, "  ○ %s: not reached\n", l.Point)
+	if l.Hooks+l.Observers+len(l.Disabled) == 0 {
 		return
 	}
 	for _, r := range l.Runs {
-		fmt.Fprintf(b, "  ● %s %s: %s%s in %s\n", l.Point, r.Name, said(r), because(r.Reason, r.Feedback, r.Dropped), short(r.Took))
+		took := " in " + short(r.Took)
+		if r.Said == loop.BrokenOff {
+			took = "" // nobody knows
+		}
+		fmt.Fprintf(b, "  ● %s %s: %s%s\n", l.Point, r.Name, said(r), took)
 		if r.Failure != nil {
 			fmt.Fprintf(b, "      %s at %s:%d, policy %s\n", r.Failure.Error(), r.File, r.Line, r.Policy)
 		}
@@ -56,18 +64,26 @@ func writePoint(b *strings.Builder, l loop.Line) {
 	}
 }
 
+// said puts what a hook said, and what of it did not count, into words.
 func said(r hook.Run) string {
 	var fields []string
 	for _, c := range r.Changed {
 		fields = append(fields, c.Field)
 	}
+	out := r.Said + because(r.Reason, r.Feedback)
 	switch {
 	case len(fields) > 0:
-		return "changed " + strings.Join(fields, ", ")
+		out = "changed " + strings.Join(fields, ", ")
 	case r.Said == hook.Continue.String():
-		return "nothing to change"
+		out = "nothing to change"
 	}
-	return r.Said
+	if r.Dropped != "" {
+		out += "; dropped: " + r.Dropped
+	}
+	if len(r.PutBack) > 0 {
+		out += "; put back: " + strings.Join(r.PutBack, ", ")
+	}
+	return out
 }
 
 func because(why ...string) string {

@@ -61,6 +61,8 @@ func (h *Hooks) at(key string, p hook.Payload, decide bool) (hook.Result, error)
 	if decide {
 		var err error
 		if end, err = h.decide(key, chain, p); err != nil {
+			line.Runs, line.Asked, line.Outcome, line.At, line.Took = end.Runs, len(end.Runs), BrokenOff, began, time.Since(began)
+			h.trace(line)
 			return hook.Result{}, err
 		}
 	} else if line.Hooks > 0 {
@@ -78,6 +80,12 @@ func (h *Hooks) at(key string, p hook.Payload, decide bool) (hook.Result, error)
 	return end, nil
 }
 
+// BrokenOff is the outcome of a point, and what a hook said, when the turn ended
+// before the hook had answered.
+const BrokenOff = "broken off"
+
+// decide asks the hooks that decide. Beside an error the result has the runs so
+// far and that of the hook whose answer did not come.
 func (h *Hooks) decide(key string, chain *hook.Chain, p hook.Payload) (hook.Result, error) {
 	s := hook.Begin(chain, p)
 	var runs []hook.Run
@@ -85,7 +93,8 @@ func (h *Hooks) decide(key string, chain *hook.Chain, p hook.Payload) (hook.Resu
 		asked := chain.Hook(s.At)
 		got, err := h.Steps.Do(step.Call{Key: key + "/" + asked.Name, Kind: KindHook, Input: HookCall{asked, asked.Name, s.Payload}})
 		if err != nil {
-			return hook.Result{}, err
+			unanswered := hook.Run{Hook: asked, Name: asked.Name, Point: asked.Point.Name, Lane: asked.Lane, Said: BrokenOff, File: asked.File, Line: asked.Line}
+			return hook.Result{Runs: append(runs, unanswered)}, err
 		}
 		answer, err := step.As[hook.Answer](got)
 		if err != nil {

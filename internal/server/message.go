@@ -3,6 +3,7 @@ package server
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"unicode"
@@ -75,20 +76,25 @@ const maxID = 256
 
 // checkID says what is wrong with the id of a conversation or a turn.
 func checkID(where, id string) []error {
-	wrong := func(format string, args ...any) []error {
-		return []error{&huma.ErrorDetail{Location: where, Message: fmt.Sprintf(format, args...)}}
+	if err := CheckID(id); err != nil {
+		return []error{&huma.ErrorDetail{Location: where, Message: err.Error()}}
 	}
+	return nil
+}
+
+// CheckID says what is wrong with the id of a conversation.
+func CheckID(id string) error {
 	switch {
 	case strings.TrimSpace(id) == "":
-		return wrong("an id cannot be blank")
+		return errors.New("an id cannot be blank")
 	case len(id) > maxID:
-		return wrong("an id may have %d bytes at most", maxID)
+		return fmt.Errorf("an id may have %d bytes at most", maxID)
 	case !utf8.ValidString(id), strings.ContainsRune(id, utf8.RuneError):
 		// Half a character reads as the replacement character: two ids could
 		// become one.
-		return wrong("an id must be whole UTF-8")
+		return errors.New("an id must be whole UTF-8")
 	case strings.ContainsFunc(id, unseen):
-		return wrong("an id cannot have control characters")
+		return errors.New("an id cannot have control characters")
 	}
 	return nil
 }

@@ -7,7 +7,6 @@ package app
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -65,6 +64,9 @@ type Config struct {
 	// Watch is told of the loop's states.
 	Watch func(loop.State)
 	Clock func() time.Time
+	// Sweeps stands in for the ticker at whose ticks conversations past their
+	// time are deleted.
+	Sweeps <-chan time.Time
 }
 
 // DataFolder returns where the records are.
@@ -145,6 +147,7 @@ func Open(ctx context.Context, cfg Config) (_ *App, err error) {
 	watching, stop := context.WithCancel(context.Background())
 	a.stop = stop
 	a.watch(watching)
+	a.retain(watching)
 	return a, nil
 }
 
@@ -265,12 +268,17 @@ func (a *App) Traces(ctx context.Context, sender, turnID string) ([]conversation
 // Delete drops a conversation for good, once its turns have ended.
 func (a *App) Delete(ctx context.Context, sender string) (there bool, err error) {
 	err = a.desk.Run(ctx, sender, false, func(ctx context.Context) error {
-		a.records.drop(sender)
-		a.deleted.add(sender, newID())
-		there, err = a.store.Delete(ctx, a.id(sender))
+		there, err = a.drop(ctx, a.id(sender))
 		return err
 	})
 	return there, err
+}
+
+// drop drops a conversation, whose place at the desk the caller has.
+func (a *App) drop(ctx context.Context, id conversation.ID) (bool, error) {
+	a.records.drop(id.Sender)
+	a.deleted.add(id.Sender, newID())
+	return a.store.Delete(ctx, id)
 }
 
 // Health says how the service is.
@@ -302,7 +310,7 @@ func (a *App) Close(ctx context.Context) error {
 }
 
 // newID returns a new id that sorts by time.
-func newID() string { return ulid.MustNew(ulid.Now(), rand.Reader).String() }
+func newID() string { return ulid.Make().String() }
 
 // WaitObservers waits until every observer that was handed a payload has ended.
 func (a *App) WaitObservers() {

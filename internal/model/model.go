@@ -33,7 +33,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/uuid"
+	"github.com/oklog/ulid/v2"
 	"github.com/openai/openai-go/v3"
 	"github.com/openai/openai-go/v3/option"
 
@@ -155,7 +155,7 @@ func (cfg Config) withDefaults() Config {
 		cfg.Random = random
 	}
 	if cfg.NewID == nil {
-		cfg.NewID = func() string { return "call_" + strings.ReplaceAll(uuid.NewString(), "-", "")[:24] }
+		cfg.NewID = func() string { return "call_" + strings.ReplaceAll(ulid.Make().String(), "-", "")[:24] }
 	}
 	return cfg
 }

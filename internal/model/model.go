@@ -155,7 +155,7 @@ func (cfg Config) withDefaults() Config {
 		cfg.Random = random
 	}
 	if cfg.NewID == nil {
-		cfg.NewID = func() string { return "call_" + strings.ReplaceAll(ulid.Make().String(), "-", "")[:24] }
+		cfg.NewID = func() string { return "call_" + ulid.Make().String() }
 	}
 	return cfg
 }

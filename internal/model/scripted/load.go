@@ -31,7 +31,7 @@ func Load(path string) (*Script, []finding.Finding) {
 	src, err := os.ReadFile(path)
 	if err != nil {
 		return nil, []finding.Finding{{File: filepath.ToSlash(path), Rule: "script-syntax", Severity: finding.Error,
-			Message: "the script cannot be read", Hint: "Check that the file is there and may be read."}}
+			Message: "the script cannot be read", Hint: "check that the file is there and may be read"}}
 	}
 	return Parse(filepath.ToSlash(path), src)
 }
@@ -70,7 +70,7 @@ func (r *reader) script(root ast.Node, s *Script) {
 		s.fallback = &rule{answers: r.answers(n, r.fields(n, "default", known), nil)}
 	}
 	if len(s.rules) == 0 && s.fallback == nil {
-		r.err(root, "script-answer", "the script has neither rules nor default", "Write rules:, each with when: and an answer such as say:.")
+		r.err(root, "script-answer", "the script has neither rules nor default", "write rules:, each with when: and an answer such as say:")
 	}
 }
 
@@ -82,7 +82,7 @@ func (r *reader) rule(n ast.Node) rule {
 	if w := r.fields(f["when"], "when", whenKeys); len(w) > 0 {
 		out.when = r.when(f["when"], w)
 	} else if f != nil && len(r.found) == before {
-		r.err(n, "script-never", "a rule without conditions answers always, and what follows it never", "Give it when:, or move its answer under default:.")
+		r.err(n, "script-never", "a rule without conditions answers always, and what follows it never", "give it when:, or move its answer under default:")
 	}
 	out.answers = r.answers(n, f, out.when.groupNames())
 	return out
@@ -101,7 +101,7 @@ func (r *reader) when(n ast.Node, f map[string]ast.Node) condition {
 		c.offers = append(c.offers, r.text(item, "offered"))
 	}
 	if c.quiet != nil && len(c.offers) > 0 {
-		r.err(n, "script-never", "quiet is for requests that offer no tools, so offered cannot hold", "Delete one of the two.")
+		r.err(n, "script-never", "quiet is for requests that offer no tools, so offered cannot hold", "delete one of the two")
 	}
 	return c
 }
@@ -113,7 +113,7 @@ func (r *reader) pattern(n ast.Node, key string) *regexp.Regexp {
 	re, err := regexp.Compile(r.text(n, key))
 	if err != nil {
 		r.err(n, "script-pattern", key+": "+strings.TrimPrefix(err.Error(), "error parsing regexp: "),
-			"Go's regular expressions have no lookaround and no back references. Put the pattern in single quotes.")
+			"Go's regular expressions have no lookaround and no back references; put the pattern in single quotes")
 		return nil
 	}
 	return re
@@ -149,7 +149,7 @@ func (r *reader) answers(n ast.Node, f map[string]ast.Node, groups []string) []a
 	}
 	for _, key := range answerKeys {
 		if f[key] != nil {
-			r.err(f[key], "script-answer", key+" stands beside answers", "Move it into one of the answers, or delete answers.")
+			r.err(f[key], "script-answer", key+" stands beside answers", "move it into one of the answers, or delete answers")
 		}
 	}
 	var out []answer
@@ -157,7 +157,7 @@ func (r *reader) answers(n ast.Node, f map[string]ast.Node, groups []string) []a
 		out = append(out, r.answer(item, r.fields(item, "an answer", answerKeys), groups))
 	}
 	if len(out) == 0 {
-		r.err(n, "script-answer", "answers is empty", "Give at least one, such as - say: Hello.")
+		r.err(n, "script-answer", "answers is empty", "give at least one, such as - say: Hello")
 	}
 	return out
 }
@@ -191,16 +191,16 @@ func (r *reader) answer(n ast.Node, f map[string]ast.Node, groups []string) answ
 	}
 	if f["empty"] != nil && r.flag(f["empty"], "empty") {
 		if texts++; len(a.calls) > 0 || a.fail != nil {
-			r.err(f["empty"], "script-answer", "an empty answer has no calls and does not fail", "Delete empty, or what stands beside it.")
+			r.err(f["empty"], "script-answer", "an empty answer has no calls and does not fail", "delete empty, or what stands beside it")
 		}
 	}
 	switch {
 	case texts > 1:
-		r.err(n, "script-answer", "an answer has only one of say, pieces and empty", "Keep one of them.")
+		r.err(n, "script-answer", "an answer has only one of say, pieces and empty", "keep one of them")
 	case texts == 0 && len(a.calls) == 0 && a.fail == nil:
-		r.err(n, "script-answer", "there is no answer here", "Give say:, pieces:, call:, empty: true or fail:.")
+		r.err(n, "script-answer", "there is no answer here", "give say:, pieces:, call:, empty: true or fail:")
 	case a.fail != nil && len(a.calls) > 0:
-		r.err(f["call"], "script-answer", "an answer that fails makes no calls", "Delete call or fail.")
+		r.err(f["call"], "script-answer", "an answer that fails makes no calls", "delete call or fail")
 	}
 	return a
 }
@@ -209,7 +209,7 @@ func (r *reader) call(n ast.Node, groups []string) call {
 	f := r.fields(n, "a call", callKeys)
 	c := call{tool: r.text(f["tool"], "tool"), id: r.text(f["id"], "id")}
 	if f != nil && c.tool == "" {
-		r.err(n, "script-answer", "a call names no tool", "Write tool: with the tool's name.")
+		r.err(n, "script-answer", "a call names no tool", "write tool: with the tool's name")
 	}
 	r.placeholders(f["id"], c.id, groups)
 	if args := f["args"]; args != nil {
@@ -217,7 +217,7 @@ func (r *reader) call(n ast.Node, groups []string) call {
 		switch c.args.(type) {
 		case map[string]any, string, nil:
 		default:
-			r.err(args, "script-value", "args is neither a mapping nor a text", "Write the arguments by name, or the raw text of the arguments in quotes.")
+			r.err(args, "script-value", "args is neither a mapping nor a text", "write the arguments by name, or the raw text of the arguments in quotes")
 		}
 	}
 	return c
@@ -232,7 +232,7 @@ func (r *reader) fail(n ast.Node) *fail {
 	if s := f["status"]; s != nil {
 		status, err := strconv.Atoi(r.text(s, "status"))
 		if err != nil || status < 400 || status > 599 {
-			r.err(s, "script-value", "status is no HTTP status of a failure", "Write a number from 400 to 599, or leave it out.")
+			r.err(s, "script-value", "status is no HTTP status of a failure", "write a number from 400 to 599, or leave it out")
 		}
 		out.status = status
 	}

@@ -62,19 +62,19 @@ func position(n ast.Node) (line, column int) {
 func (r *reader) parse(src []byte) (root ast.Node) {
 	defer func() {
 		if recover() != nil { // the parser's, on odd input
-			r.err(nil, "script-syntax", "the script is no YAML that can be read", "Check its indentation, quotes and brackets.")
+			r.err(nil, "script-syntax", "the script is no YAML that can be read", "check its indentation, quotes and brackets")
 			root = nil
 		}
 	}()
 	text := strings.ReplaceAll(strings.TrimPrefix(string(src), "\ufeff"), "\r\n", "\n")
 	if len(text) > maxBytes || tooBlank(text) || !utf8.ValidString(text) {
-		r.err(nil, "script-syntax", "the script is too large, is no UTF-8 text, or has too many blank lines in a row", "Save it as UTF-8, and take out what is not needed.")
+		r.err(nil, "script-syntax", "the script is too large, is no UTF-8 text, or has too many blank lines in a row", "save it as UTF-8, and take out what is not needed")
 		return nil
 	}
 	tokens := lexer.Tokenize(text)
 	if at := tooComplex(tokens); at != nil {
 		r.found = append(r.found, finding.Finding{File: r.file, Line: at.Line, Column: at.Column, Rule: "script-syntax", Severity: finding.Error,
-			Message: "the script has too many or too deeply nested entries", Hint: "Flatten it."})
+			Message: "the script has too many or too deeply nested entries", Hint: "flatten it"})
 		return nil
 	}
 	file, err := parser.Parse(tokens, 0)
@@ -93,14 +93,14 @@ func (r *reader) parse(src []byte) (root ast.Node) {
 		root = doc.Body
 	}
 	if root == nil {
-		r.err(nil, "script-answer", "the script is empty", "Write rules: and default:.")
+		r.err(nil, "script-answer", "the script is empty", "write rules: and default:")
 	}
 	return root
 }
 
 func (r *reader) syntax(err error) {
 	f := finding.Finding{File: r.file, Rule: "script-syntax", Severity: finding.Error,
-		Message: "the script is no YAML that can be read", Hint: "Check indentation, quotes and brackets here and in the line before."}
+		Message: "the script is no YAML that can be read", Hint: "check indentation, quotes and brackets here and in the line before"}
 	var known yaml.Error
 	if errors.As(err, &known) {
 		f.Message = known.GetMessage()
@@ -153,7 +153,7 @@ func (r *reader) plain(n ast.Node) ast.Node {
 	case *ast.NullNode:
 		return nil
 	case *ast.AnchorNode, *ast.AliasNode:
-		r.err(n, "script-syntax", "a script has no anchors (&name) and aliases (*name)", "Write it out; put a text that begins with & or * in quotes.")
+		r.err(n, "script-syntax", "a script has no anchors (&name) and aliases (*name)", "write it out; put a text that begins with & or * in quotes")
 		return nil
 	case *ast.TagNode:
 		return r.plain(v.Value)
@@ -230,7 +230,7 @@ func (r *reader) text(n ast.Node, what string) string {
 	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode, *ast.InfinityNode, *ast.NanNode:
 		return n.GetToken().Value
 	}
-	r.err(n, "script-value", what+" is no text", "Write a text, in quotes when it holds : or #.")
+	r.err(n, "script-value", what+" is no text", "write a text, in quotes when it holds : or #")
 	return ""
 }
 
@@ -238,7 +238,7 @@ func (r *reader) flag(n ast.Node, what string) bool {
 	if b, ok := r.plain(n).(*ast.BoolNode); ok {
 		return b.Value
 	}
-	r.err(n, "script-value", what+" is neither true nor false", "Write true.")
+	r.err(n, "script-value", what+" is neither true nor false", "write true")
 	return false
 }
 
@@ -249,7 +249,7 @@ func (r *reader) duration(n ast.Node, what string) time.Duration {
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil || d < 0 || d > time.Hour {
-		r.err(n, "script-value", what+" is no time", "Write a number with its unit, such as 20ms or 1.5s; one hour at most.")
+		r.err(n, "script-value", what+" is no time", "write a number with its unit, such as 20ms or 1.5s; one hour at most")
 		return 0
 	}
 	return d
@@ -283,7 +283,7 @@ func (r *reader) tree(n ast.Node, groups []string) any {
 	case *ast.BoolNode:
 		return v.Value
 	}
-	r.err(n, "script-value", "a value that has no JSON form", "Write a text, a number, true, false, a list or a mapping.")
+	r.err(n, "script-value", "a value that has no JSON form", "write a text, a number, true, false, a list or a mapping")
 	return nil
 }
 

@@ -48,7 +48,9 @@ type Agent struct {
 
 	ToolTimeout time.Duration // for a tool that names no time of its own
 	Limits      Limits
-	Model       Model
+	// Keep is how long a conversation is kept after its last event; 0 is for ever.
+	Keep  time.Duration
+	Model Model
 	// Responses are the agent's fixed texts over the built-in ones.
 	Responses *wording.Book
 

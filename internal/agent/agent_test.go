@@ -405,3 +405,42 @@ func TestColumnsCountCharacters(t *testing.T) {
 		t.Errorf("findings: %+v", findings)
 	}
 }
+
+func TestKeep(t *testing.T) {
+	for text, want := range map[string]time.Duration{
+		"conversations: {keep: 90d}":            90 * 24 * time.Hour,
+		"conversations: {keep: 1h}":             time.Hour,
+		"conversations: {keep: \"090m\"}":       90 * time.Minute,
+		"conversations: {keep: 36500d}":         36500 * 24 * time.Hour,
+		"belay: {conversations: {keep: 2h}}":    2 * time.Hour,
+		"conversations:":                        0,
+		"belay: {limits: {queue: 1}}":           0,
+		"conversations: {keep: 59m}":            -1,
+		"conversations: {keep: 0d}":             -1,
+		"conversations: {keep: -90d}":           -1,
+		"conversations: {keep: 90}":             -1,
+		"conversations: {keep: 1.5d}":           -1,
+		"conversations: {keep: 90 d}":           -1,
+		"conversations: {keep: 90D}":            -1,
+		"conversations: {keep: 12w}":            -1,
+		"conversations: {keep: 1d12h}":          -1,
+		"conversations: {keep: 36501d}":         -1,
+		"conversations: {keep: 9999999d}":       -1,
+		"conversations: {keep: 99999999999d}":   -1,
+		"conversations: {keep: forever}":        -1,
+		"conversations: {keep: [90d]}":          -1,
+		"conversations: {keep: true}":           -1,
+		"belay: {conversations: {keep: never}}": -1,
+	} {
+		dir := good(t)
+		write(t, filepath.Join(dir, "agent.yml"), goodAgent+text+"\n")
+		a, findings := agent.Read(dir)
+		if want < 0 {
+			if got := rules(findings); !slices.Equal(got, []string{"agent.yml:bad-value"}) || a.Keep != 0 {
+				t.Errorf("%s: %v, kept %v", text, got, a.Keep)
+			}
+		} else if len(findings) > 0 || a.Keep != want {
+			t.Errorf("%s: kept %v, not %v; %v", text, a.Keep, want, rules(findings))
+		}
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/belay-run/belay/internal/wording"
 )
@@ -127,8 +128,31 @@ func (a *Agent) readOwn(top *section) {
 		*c.into = limits.count(c.key, c.least, c.most, *c.into)
 	}
 	limits.close()
+	a.readConversations(top, own)
 	own.find("llm") // read with the integrations
 	own.close()
+}
+
+// Bounds of conversations.keep.
+const (
+	leastKept = time.Hour
+	mostKept  = 36_500 * 24 * time.Hour
+)
+
+// readConversations reads how long conversations are kept: at the top of the
+// file, or under belay: like the other keys of our own.
+func (a *Agent) readConversations(top, own *section) {
+	at := top
+	if inner := own.find("conversations"); inner != nil {
+		if top.has("conversations") {
+			top.r.key(inner).err("duplicate-key", `"conversations" stands inside belay: and beside it`, "keep one of them")
+		} else {
+			at = own
+		}
+	}
+	s := at.sub("conversations")
+	a.Keep = s.span("keep", leastKept, mostKept)
+	s.close()
 }
 
 // misplaced reports keys that belong inside "agent:" with a better word than

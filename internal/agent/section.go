@@ -224,6 +224,29 @@ func (s *section) duration(key string, fallback time.Duration) time.Duration {
 	return d
 }
 
+var (
+	spans = regexp.MustCompile(`^([0-9]{1,7})([dhm])$`)
+	units = map[string]time.Duration{"d": 24 * time.Hour, "h": time.Hour, "m": time.Minute}
+)
+
+// span reads a number of days, hours or minutes, such as 90d; 0 when it is not
+// there.
+func (s *section) span(key string, least, most time.Duration) time.Duration {
+	f := s.find(key)
+	if f == nil {
+		return 0
+	}
+	if parts := spans.FindStringSubmatch(f.value.text); f.value.kind == isText && parts != nil {
+		n, err := strconv.Atoi(parts[1])
+		if d := time.Duration(n) * units[parts[2]]; err == nil && n <= int(most/units[parts[2]]) && d >= least {
+			return d
+		}
+	}
+	s.r.on(f.value).err("bad-value", fmt.Sprintf("%s must be a number of days, hours or minutes, from %dh to %dd", s.full(key), int(least.Hours()), int(most.Hours()/24)),
+		"write for example 90d, 36h or 90m")
+	return 0
+}
+
 func (s *section) sub(key string) *section {
 	f := s.find(key)
 	if f == nil {

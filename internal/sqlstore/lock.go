@@ -16,6 +16,19 @@ const lockFile = "belay.lock"
 // ErrInUse says that another process owns the data folder.
 var ErrInUse = errors.New("the data folder is in use")
 
+// InUseError is [ErrInUse] with who the owner is.
+type InUseError struct {
+	Dir   string
+	Owner string // such as "process 12"
+}
+
+func (e *InUseError) Error() string {
+	return fmt.Sprintf("open %s: %v by %s; stop it, or use another data folder", e.Dir, ErrInUse, e.Owner)
+}
+
+// Unwrap makes it an ErrInUse.
+func (e *InUseError) Unwrap() error { return ErrInUse }
+
 // lock makes this process the owner of the folder until the file is closed. The
 // kernel gives the lock back when the process ends, however it ends, so the file
 // itself may stay. Children do not inherit it: Go opens files close-on-exec.
@@ -29,7 +42,7 @@ func lock(dir string) (*os.File, error) {
 		owner := owner(f)
 		_ = f.Close() // the failure above is the news
 		if errors.Is(err, syscall.EWOULDBLOCK) {
-			return nil, fmt.Errorf("open %s: %w by %s; stop it, or use another data folder", dir, ErrInUse, owner)
+			return nil, &InUseError{Dir: dir, Owner: owner}
 		}
 		return nil, fmt.Errorf("lock %s: %w; the data folder must be on a local disk", path, err)
 	}

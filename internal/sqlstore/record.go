@@ -237,6 +237,7 @@ func (s *Store) Flush(ctx context.Context) error {
 // Summary is a conversation without what was said in it.
 type Summary struct {
 	ID      conversation.ID
+	Turns   int64
 	Events  int64
 	Created time.Time
 	Updated time.Time // when the newest event was added
@@ -251,9 +252,36 @@ func (s *Store) List(ctx context.Context, tenant, agent string) ([]Summary, erro
 	all := make([]Summary, len(found))
 	for i, c := range found {
 		all[i] = Summary{
-			ID:     conversation.ID{Tenant: tenant, Agent: agent, Sender: c.Sender},
-			Events: c.LastSeq, Created: fromNanos(c.Created), Updated: fromNanos(c.Updated),
+			ID:    conversation.ID{Tenant: tenant, Agent: agent, Sender: c.Sender},
+			Turns: c.Turns, Events: c.LastSeq, Created: fromNanos(c.Created), Updated: fromNanos(c.Updated),
 		}
 	}
 	return all, nil
+}
+
+// Idle returns the conversations of an agent whose newest event was added before
+// a time, the oldest first.
+func (s *Store) Idle(ctx context.Context, tenant, agent string, before time.Time) ([]conversation.ID, error) {
+	found, err := s.reader.ListIdleConversations(ctx, rows.ListIdleConversationsParams{Tenant: tenant, Agent: agent, Before: nanos(before)})
+	if err != nil {
+		return nil, fmt.Errorf("list conversations: %w", explain(s.path, err))
+	}
+	all := make([]conversation.ID, len(found))
+	for i, sender := range found {
+		all[i] = conversation.ID{Tenant: tenant, Agent: agent, Sender: sender}
+	}
+	return all, nil
+}
+
+// Updated is when the newest event of a conversation was added; zero when there
+// is no such conversation.
+func (s *Store) Updated(ctx context.Context, id conversation.ID) (time.Time, error) {
+	at, err := s.reader.GetUpdated(ctx, rows.GetUpdatedParams(id))
+	if errors.Is(err, sql.ErrNoRows) {
+		return time.Time{}, nil
+	}
+	if err != nil {
+		return time.Time{}, fmt.Errorf("look up the conversation: %w", explain(s.path, err))
+	}
+	return fromNanos(at), nil
 }

@@ -126,6 +126,19 @@ func Open(ctx context.Context, dir string, o Options) (_ *Store, err error) {
 	return s, nil
 }
 
+// Exists gives an error when the folder has no database, [fs.ErrNotExist] when
+// nothing was stored there yet.
+func Exists(dir string) error {
+	_, err := os.Stat(filepath.Join(dir, database))
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("open the database: %w; nothing was stored here yet, or the data folder is another", err)
+	}
+	if err != nil {
+		return fmt.Errorf("open the database: %w", err)
+	}
+	return nil
+}
+
 // Attach opens the store of a data folder beside its owner, if there is one: to
 // read, and to set hook switches. It makes nothing: a folder without a database
 // gives [fs.ErrNotExist].
@@ -136,11 +149,8 @@ func Attach(ctx context.Context, dir string, o Options) (_ *Store, err error) {
 			err = errors.Join(explain(s.path, err), s.shut())
 		}
 	}()
-	if _, err := os.Stat(s.path); err != nil {
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("open the database: %w; nothing was stored here yet, or the data folder is another", err)
-		}
-		return nil, fmt.Errorf("open the database: %w", err)
+	if err := Exists(dir); err != nil {
+		return nil, err
 	}
 	if err := s.openReads(ctx); err != nil {
 		return nil, err

@@ -382,11 +382,38 @@ func TestConversationsAreListedTheNewestFirst(t *testing.T) {
 	add(t, s, ann, says(2, "b"), says(3, "c"))
 	got, err := s.List(t.Context(), "main", "clinic")
 	want := []Summary{
-		{ID: ann, Events: 3, Created: at, Updated: at.Add(2 * time.Second)},
-		{ID: bob, Events: 2, Created: at.Add(time.Second), Updated: at.Add(time.Second)},
+		{ID: ann, Turns: 1, Events: 3, Created: at, Updated: at.Add(2 * time.Second)},
+		{ID: bob, Turns: 1, Events: 2, Created: at.Add(time.Second), Updated: at.Add(time.Second)},
 	}
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, %v; want %+v", got, err, want)
+	}
+}
+
+func TestIdleConversations(t *testing.T) {
+	now := at
+	s := open(t, t.TempDir(), Options{Clock: func() time.Time { return now }})
+	add(t, s, ann, says(1, "a"))
+	add(t, s, conversation.ID{Tenant: "other", Agent: "clinic", Sender: "eve"}, says(1, "a"))
+	now = now.Add(time.Second)
+	add(t, s, bob, says(1, "a"))
+	for after, want := range map[time.Duration][]conversation.ID{0: {}, 1: {ann}, time.Second: {ann}, time.Second + 1: {ann, bob}} {
+		if got, err := s.Idle(t.Context(), "main", "clinic", at.Add(after)); err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("before %v: %v, %v; want %v", after, got, err, want)
+		}
+	}
+	now = now.Add(time.Second)
+	add(t, s, ann, says(2, "b"))
+	if err := s.AppendTrace(t.Context(), bob, []conversation.Trace{{Turn: "t1"}}); err != nil { // no event
+		t.Fatal(err)
+	}
+	if got, err := s.Idle(t.Context(), "main", "clinic", now); err != nil || !reflect.DeepEqual(got, []conversation.ID{bob}) {
+		t.Errorf("got %v, %v", got, err)
+	}
+	for id, want := range map[conversation.ID]time.Time{ann: now, bob: at.Add(time.Second), {Sender: "nobody"}: {}} {
+		if got, err := s.Updated(t.Context(), id); err != nil || !got.Equal(want) {
+			t.Errorf("%v was updated %v, %v; want %v", id, got, err, want)
+		}
 	}
 }
 

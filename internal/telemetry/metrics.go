@@ -40,6 +40,7 @@ type meters struct {
 	toolTime     *prometheus.HistogramVec
 	workers      *prometheus.CounterVec
 	exports      *prometheus.CounterVec
+	expired      *prometheus.CounterVec
 }
 
 func newMeters(registry *prometheus.Registry) *meters {
@@ -74,6 +75,7 @@ func newMeters(registry *prometheus.Registry) *meters {
 		toolTime:     histogram("tool_seconds", "Time of a tool's run.", longTimes, "tool"),
 		workers:      counter("worker_replacements_total", "Worker processes that took a lost one's place.", "cause"),
 		exports:      counter("trace_exports_total", "Turns whose spans were sent, could not be sent, or were dropped because the queue was full.", "outcome"),
+		expired:      counter("conversations_expired_total", "Conversations past their time that were deleted, and attempts that failed.", "outcome"),
 	}
 }
 

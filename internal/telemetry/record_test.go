@@ -104,6 +104,7 @@ func TestTurnCounts(t *testing.T) {
 	tel.Turn(context.Background(), r)
 	tel.WorkerReplaced(CauseBlocked)
 	tel.WorkerReplaced("made up")
+	tel.Expired(3, 1)
 	for _, c := range []struct {
 		name   string
 		labels []string
@@ -121,6 +122,8 @@ func TestTurnCounts(t *testing.T) {
 		{"belay_tool_seconds", []string{"tool=pay"}, 1},
 		{"belay_worker_replacements_total", []string{"cause=blocked"}, 1},
 		{"belay_worker_replacements_total", []string{"cause=other"}, 1},
+		{"belay_conversations_expired_total", []string{"outcome=deleted"}, 3},
+		{"belay_conversations_expired_total", []string{"outcome=failed"}, 1},
 	} {
 		if got := metric(t, tel, c.name, c.labels...); got != c.want {
 			t.Errorf("%s%v is %v, want %v", c.name, c.labels, got, c.want)

@@ -115,6 +115,13 @@ const (
 // WorkerReplaced counts a worker process that took a lost one's place.
 func (t *Telemetry) WorkerReplaced(cause Cause) { t.meters.replaced(cause) }
 
+// Expired counts conversations past their time: how many were deleted, and how
+// many attempts failed.
+func (t *Telemetry) Expired(deleted, failed int) {
+	t.meters.expired.WithLabelValues("deleted").Add(float64(deleted))
+	t.meters.expired.WithLabelValues("failed").Add(float64(failed))
+}
+
 // Traces says whether spans are made.
 func (t *Telemetry) Traces() bool { return t.traces != nil }
 

@@ -67,6 +67,37 @@ func (d *Desk) Run(ctx context.Context, key string, interrupt bool, run func(ctx
 	return run(ctx)
 }
 
+// Idle calls run when no turn of the conversation runs or waits; turns that come
+// meanwhile wait for its end. It says whether it did.
+func (d *Desk) Idle(key string, run func() error) (idle bool, err error) {
+	d.mu.Lock()
+	if d.closed {
+		d.mu.Unlock()
+		return false, ErrClosed
+	}
+	if d.lines[key] != nil {
+		d.mu.Unlock()
+		return false, nil
+	}
+	q := d.begin(key)
+	d.mu.Unlock()
+	defer d.all.Done()
+	defer d.leave(key, q)
+	return true, run()
+}
+
+// begin takes the place of a conversation that has none. The caller holds the
+// lock.
+func (d *Desk) begin(key string) *queue {
+	if d.lines == nil {
+		d.lines = map[string]*queue{}
+	}
+	q := &queue{}
+	d.lines[key] = q
+	d.all.Add(1)
+	return q
+}
+
 // enter takes a place: at once (ready is nil), or in the queue.
 func (d *Desk) enter(key string, interrupt bool) (*queue, chan struct{}, error) {
 	d.mu.Lock()
@@ -80,13 +111,7 @@ func (d *Desk) enter(key string, interrupt bool) (*queue, chan struct{}, error) 
 	}
 	q := d.lines[key]
 	if q == nil {
-		if d.lines == nil {
-			d.lines = map[string]*queue{}
-		}
-		q = &queue{}
-		d.lines[key] = q
-		d.all.Add(1)
-		return q, nil, nil
+		return d.begin(key), nil, nil
 	}
 	if len(q.waiting) >= limit {
 		return nil, nil, ErrBusy

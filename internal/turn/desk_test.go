@@ -45,6 +45,49 @@ func TestDeskRunsOneConversationInOrder(t *testing.T) {
 	})
 }
 
+func TestDeskIdle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var d Desk
+		var wg sync.WaitGroup
+		release := make(chan struct{})
+		wg.Go(func() {
+			_ = d.Run(context.Background(), "a", false, func(context.Context) error { <-release; return nil })
+		})
+		synctest.Wait()
+		if idle, err := d.Idle("a", func() error { t.Error("a turn was running"); return nil }); idle || err != nil {
+			t.Errorf("while a turn runs: %v, %v", idle, err)
+		}
+		close(release)
+		wg.Wait()
+
+		sweeping := make(chan struct{})
+		broken := errors.New("broken")
+		wg.Go(func() {
+			if idle, err := d.Idle("a", func() error { <-sweeping; return broken }); !idle || !errors.Is(err, broken) {
+				t.Errorf("with nobody there: %v, %v", idle, err)
+			}
+		})
+		synctest.Wait()
+		ran := false
+		wg.Go(func() {
+			_ = d.Run(context.Background(), "a", true, func(context.Context) error { ran = true; return nil })
+		})
+		synctest.Wait()
+		if ran {
+			t.Error("a turn did not wait")
+		}
+		close(sweeping)
+		wg.Wait()
+		if !ran || len(d.lines) != 0 {
+			t.Errorf("ran %v, %d conversations are left on the desk", ran, len(d.lines))
+		}
+		d.Close(context.Background())
+		if idle, err := d.Idle("a", nil); idle || !errors.Is(err, ErrClosed) {
+			t.Errorf("when closed: %v, %v", idle, err)
+		}
+	})
+}
+
 func TestDeskWithdraws(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var d Desk

@@ -5,10 +5,20 @@ JOIN data_key ON data_key.id = conversation.key_id
 WHERE conversation.tenant = ? AND conversation.agent = ? AND conversation.sender = ?;
 
 -- name: ListConversations :many
-SELECT sender, last_seq, created, updated
+SELECT sender, last_seq, created, updated,
+    (SELECT count(DISTINCT event.turn) FROM event WHERE event.conversation = conversation.id AND event.turn <> '') AS turns
 FROM conversation
-WHERE tenant = ? AND agent = ?
+WHERE conversation.tenant = ? AND conversation.agent = ?
 ORDER BY updated DESC, id DESC;
+
+-- name: ListIdleConversations :many
+SELECT sender FROM conversation
+WHERE tenant = sqlc.arg(tenant) AND agent = sqlc.arg(agent) AND updated < sqlc.arg(before)
+ORDER BY updated;
+
+-- name: GetUpdated :one
+SELECT updated FROM conversation
+WHERE tenant = ? AND agent = ? AND sender = ?;
 
 -- name: InsertConversation :one
 INSERT INTO conversation (tenant, agent, sender, key_id, last_seq, created, updated)

@@ -140,6 +140,24 @@ func (q *Queries) GetLastTraceSeq(ctx context.Context) (int64, error) {
 	return column_1, err
 }
 
+const getUpdated = `-- name: GetUpdated :one
+SELECT updated FROM conversation
+WHERE tenant = ? AND agent = ? AND sender = ?
+`
+
+type GetUpdatedParams struct {
+	Tenant string
+	Agent  string
+	Sender string
+}
+
+func (q *Queries) GetUpdated(ctx context.Context, arg GetUpdatedParams) (int64, error) {
+	row := q.queryRow(ctx, q.getUpdatedStmt, getUpdated, arg.Tenant, arg.Agent, arg.Sender)
+	var updated int64
+	err := row.Scan(&updated)
+	return updated, err
+}
+
 const insertBlob = `-- name: InsertBlob :exec
 INSERT INTO blob (conversation, digest, tenant, body)
 VALUES (?, ?, ?, ?)
@@ -257,9 +275,10 @@ func (q *Queries) InsertTrace(ctx context.Context, arg InsertTraceParams) error 
 }
 
 const listConversations = `-- name: ListConversations :many
-SELECT sender, last_seq, created, updated
+SELECT sender, last_seq, created, updated,
+    (SELECT count(DISTINCT event.turn) FROM event WHERE event.conversation = conversation.id AND event.turn <> '') AS turns
 FROM conversation
-WHERE tenant = ? AND agent = ?
+WHERE conversation.tenant = ? AND conversation.agent = ?
 ORDER BY updated DESC, id DESC
 `
 
@@ -273,6 +292,7 @@ type ListConversationsRow struct {
 	LastSeq int64
 	Created int64
 	Updated int64
+	Turns   int64
 }
 
 func (q *Queries) ListConversations(ctx context.Context, arg ListConversationsParams) ([]ListConversationsRow, error) {
@@ -289,6 +309,7 @@ func (q *Queries) ListConversations(ctx context.Context, arg ListConversationsPa
 			&i.LastSeq,
 			&i.Created,
 			&i.Updated,
+			&i.Turns,
 		); err != nil {
 			return nil, err
 		}
@@ -337,6 +358,41 @@ func (q *Queries) ListEvents(ctx context.Context, conversation int64) ([]ListEve
 			return nil, err
 		}
 		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const listIdleConversations = `-- name: ListIdleConversations :many
+SELECT sender FROM conversation
+WHERE tenant = ?1 AND agent = ?2 AND updated < ?3
+ORDER BY updated
+`
+
+type ListIdleConversationsParams struct {
+	Tenant string
+	Agent  string
+	Before int64
+}
+
+func (q *Queries) ListIdleConversations(ctx context.Context, arg ListIdleConversationsParams) ([]string, error) {
+	rows, err := q.query(ctx, q.listIdleConversationsStmt, listIdleConversations, arg.Tenant, arg.Agent, arg.Before)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []string
+	for rows.Next() {
+		var sender string
+		if err := rows.Scan(&sender); err != nil {
+			return nil, err
+		}
+		items = append(items, sender)
 	}
 	if err := rows.Close(); err != nil {
 		return nil, err

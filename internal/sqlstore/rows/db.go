@@ -63,6 +63,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.getMetaStmt, err = db.PrepareContext(ctx, getMeta); err != nil {
 		return nil, fmt.Errorf("error preparing query GetMeta: %w", err)
 	}
+	if q.getUpdatedStmt, err = db.PrepareContext(ctx, getUpdated); err != nil {
+		return nil, fmt.Errorf("error preparing query GetUpdated: %w", err)
+	}
 	if q.insertBlobStmt, err = db.PrepareContext(ctx, insertBlob); err != nil {
 		return nil, fmt.Errorf("error preparing query InsertBlob: %w", err)
 	}
@@ -95,6 +98,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	}
 	if q.listHookSwitchesInForceStmt, err = db.PrepareContext(ctx, listHookSwitchesInForce); err != nil {
 		return nil, fmt.Errorf("error preparing query ListHookSwitchesInForce: %w", err)
+	}
+	if q.listIdleConversationsStmt, err = db.PrepareContext(ctx, listIdleConversations); err != nil {
+		return nil, fmt.Errorf("error preparing query ListIdleConversations: %w", err)
 	}
 	if q.listTracesStmt, err = db.PrepareContext(ctx, listTraces); err != nil {
 		return nil, fmt.Errorf("error preparing query ListTraces: %w", err)
@@ -178,6 +184,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing getMetaStmt: %w", cerr)
 		}
 	}
+	if q.getUpdatedStmt != nil {
+		if cerr := q.getUpdatedStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing getUpdatedStmt: %w", cerr)
+		}
+	}
 	if q.insertBlobStmt != nil {
 		if cerr := q.insertBlobStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing insertBlobStmt: %w", cerr)
@@ -231,6 +242,11 @@ func (q *Queries) Close() error {
 	if q.listHookSwitchesInForceStmt != nil {
 		if cerr := q.listHookSwitchesInForceStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing listHookSwitchesInForceStmt: %w", cerr)
+		}
+	}
+	if q.listIdleConversationsStmt != nil {
+		if cerr := q.listIdleConversationsStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing listIdleConversationsStmt: %w", cerr)
 		}
 	}
 	if q.listTracesStmt != nil {
@@ -305,6 +321,7 @@ type Queries struct {
 	getLastSeqStmt              *sql.Stmt
 	getLastTraceSeqStmt         *sql.Stmt
 	getMetaStmt                 *sql.Stmt
+	getUpdatedStmt              *sql.Stmt
 	insertBlobStmt              *sql.Stmt
 	insertConversationStmt      *sql.Stmt
 	insertDataKeyStmt           *sql.Stmt
@@ -316,6 +333,7 @@ type Queries struct {
 	listHookStatsStmt           *sql.Stmt
 	listHookSwitchesStmt        *sql.Stmt
 	listHookSwitchesInForceStmt *sql.Stmt
+	listIdleConversationsStmt   *sql.Stmt
 	listTracesStmt              *sql.Stmt
 	listTurnTracesStmt          *sql.Stmt
 	reuseDataKeyStmt            *sql.Stmt
@@ -339,6 +357,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		getLastSeqStmt:              q.getLastSeqStmt,
 		getLastTraceSeqStmt:         q.getLastTraceSeqStmt,
 		getMetaStmt:                 q.getMetaStmt,
+		getUpdatedStmt:              q.getUpdatedStmt,
 		insertBlobStmt:              q.insertBlobStmt,
 		insertConversationStmt:      q.insertConversationStmt,
 		insertDataKeyStmt:           q.insertDataKeyStmt,
@@ -350,6 +369,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		listHookStatsStmt:           q.listHookStatsStmt,
 		listHookSwitchesStmt:        q.listHookSwitchesStmt,
 		listHookSwitchesInForceStmt: q.listHookSwitchesInForceStmt,
+		listIdleConversationsStmt:   q.listIdleConversationsStmt,
 		listTracesStmt:              q.listTracesStmt,
 		listTurnTracesStmt:          q.listTurnTracesStmt,
 		reuseDataKeyStmt:            q.reuseDataKeyStmt,

@@ -74,5 +74,5 @@ func isScripted(m chat.Model) bool { return m.Name() == "scripted" }
 
 func modelFinding(err error) finding.Finding {
 	return finding.Finding{File: "integrations.yml", Rule: "model", Severity: finding.Warning, Message: err.Error(),
-		Hint: "The agent cannot answer until this is mended."}
+		Hint: "the agent cannot answer until this is mended"}
 }

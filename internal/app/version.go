@@ -78,26 +78,21 @@ func (l *loaded) failed() bool {
 	return finding.HasErrors(l.findings)
 }
 
-// tools checks what only the whole can tell: names that two tools have or that
-// the framework keeps, and responses that are not there.
+// tools checks what only the whole can tell: names that the framework keeps, and
+// responses that are not there.
 func (l *loaded) tools() []finding.Finding {
 	var out []finding.Finding
 	add := func(t pyhost.ToolInfo, rule, message, hint string) {
 		out = append(out, finding.Finding{File: t.File, Line: t.Line, Rule: rule, Severity: finding.Error, Message: message, Hint: hint})
 	}
 	book := l.spec.Responses
-	seen := map[string]pyhost.ToolInfo{}
 	for _, t := range l.host.Tools() {
 		if slices.Contains(turn.Reserved, t.Name) {
-			add(t, "reserved-tool", fmt.Sprintf("the name %s is the framework's", t.Name), "Give the tool another name.")
+			add(t, "reserved-tool", fmt.Sprintf("the name %s is the framework's", t.Name), "give the tool another name")
 		}
-		if first, twice := seen[t.Name]; twice {
-			add(t, "double-tool", fmt.Sprintf("a tool named %s stands at %s:%d already", t.Name, first.File, first.Line), "Rename one of them.")
-		}
-		seen[t.Name] = t
 		for _, name := range []string{t.UtterForConfirmation, t.UtterOnUserDenial, t.OnSuccess} {
 			if name != "" && !book.Has(name) {
-				add(t, "unknown-response", fmt.Sprintf("tool %s names the response %s, which is not there", t.Name, name), "Write it into responses.yml.")
+				add(t, "unknown-response", fmt.Sprintf("tool %s names the response %s, which is not there", t.Name, name), "write it into responses.yml")
 			}
 		}
 	}
@@ -109,7 +104,6 @@ func (l *loaded) tools() []finding.Finding {
 func Rules() []finding.Rule {
 	return slices.Concat(agent.Rules(), knowledge.Rules(), scripted.Rules(), []finding.Rule{
 		{ID: "reserved-tool", Summary: "A tool has a name of the framework's.", Help: "Give the tool another name."},
-		{ID: "double-tool", Summary: "Two tools have the same name.", Help: "Rename one of them."},
 		{ID: "unknown-response", Summary: "A tool names a response that is not there.", Help: "Write it into responses.yml."},
 		{ID: "model", Summary: "The model cannot be asked.", Help: "Mend integrations.yml, or set the variable that holds its key."},
 	})

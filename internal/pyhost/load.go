@@ -69,11 +69,11 @@ func (h *Host) first(ctx context.Context) (*worker, error) {
 func (e *stuckImport) finding() finding.Finding {
 	f := finding.Finding{File: e.file, Line: 1, Rule: "import-death", Severity: finding.Error,
 		Message: "the interpreter ended while this module was imported: " + e.why,
-		Hint:    "Move what ends the process out of the module's top level, or guard native code that crashes."}
+		Hint:    "move what ends the process out of the module's top level, or guard native code that crashes"}
 	if e.hung {
 		f.Rule = "import-timeout"
 		f.Message = "importing this module did not end: " + e.why
-		f.Hint = "Move network calls, waits and loops out of the module's top level into the functions that need them."
+		f.Hint = "move network calls, waits and loops out of the module's top level into the functions that need them"
 	}
 	return f
 }

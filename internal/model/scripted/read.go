@@ -184,7 +184,7 @@ func (r *reader) fields(n ast.Node, what string, known []string) map[string]ast.
 			key = s.Value
 		}
 		if !slices.Contains(known, key) {
-			r.err(v.Key, "script-key", fmt.Sprintf("unknown key %s in %s", v.Key.GetToken().Value, what), "Keys are "+strings.Join(known, ", ")+".")
+			r.err(v.Key, "script-key", fmt.Sprintf("unknown key %s in %s", v.Key.GetToken().Value, what), "its keys are "+strings.Join(known, ", "))
 			continue
 		}
 		if value := r.plain(v.Value); value != nil {

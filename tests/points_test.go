@@ -382,7 +382,13 @@ func (s *stage) counts(t *testing.T, point, sender string) {
 
 // fails proves the policy when a modify hook failed.
 func (s *stage) fails(t *testing.T, row standing, sender, what string) {
-	run := s.run(sender, row, hook.Modify)
+	t.Helper()
+	s.failed(t, row, sender, what, s.run(sender, row, hook.Modify))
+}
+
+// failed proves the policy by the run that failed.
+func (s *stage) failed(t *testing.T, row standing, sender, what string, run hook.Run) {
+	t.Helper()
 	policy := map[bool]hook.Policy{true: hook.Closed, false: hook.Open}[row.closed]
 	if run.Failure == nil || string(run.Failure.Kind) != what || run.Policy != policy {
 		t.Fatalf("the trace says %+v", run)

@@ -81,7 +81,13 @@ func TestReturns(t *testing.T) {
 			if strings.Contains(sender, ": a re") || strings.Contains(sender, "signal's class") {
 				id = "T12 "
 			}
-			t.Run(id+"returned at "+sender, func(t *testing.T) { s.fails(t, row, sender, "wrong_return") })
+			t.Run(id+"returned at "+sender, func(t *testing.T) {
+				runs := s.runs(sender, row.point, hook.Modify)
+				if len(runs) == 0 {
+					t.Fatal("the hook was not asked")
+				}
+				s.failed(t, row, sender, "wrong_return", runs[0])
+			})
 		}
 		if !row.modify {
 			continue

@@ -221,7 +221,7 @@ func newConversationDelete() *cobra.Command {
 		Use:   "delete DIR ID",
 		Short: "Delete a conversation for good",
 		Long: `Delete drops the key of a conversation, its events and its trace: nobody can read
-it again, in copies of the data folder made later neither. At a terminal it asks
+it again, except in copies of the data folder made before. At a terminal it asks
 first. No service may run on the folder; one that does deletes by
 DELETE /conversations/{id}.`,
 		Example: "  belay conversation delete my-agent ada --yes",

@@ -5,6 +5,7 @@
 //	belay chat my-agent      talk to it
 //	belay serve my-agent     serve it over HTTP
 //	belay hooks my-agent     which hook stands where, and what it did
+//	belay conversation list my-agent  the records: list, show, export, delete
 package main
 
 import (

@@ -342,7 +342,7 @@ func TestInPlace(t *testing.T) {
 			if len(ran) != 1 || string(ran[0].Tool.Arguments) != want || ran[0].Tool.IsError {
 				t.Errorf("the record has %+v", ran[0].Tool)
 			}
-			if asked := fmt.Sprintf("%s", a.RequestsOf(how)[1].Messages); strings.Contains(asked, `new`) != counts {
+			if asked := string(a.RequestsOf(how)[1].Messages); strings.Contains(asked, `new`) != counts {
 				t.Errorf("the model reads %s", asked)
 			}
 		})

@@ -115,14 +115,13 @@ func TestTrouble(t *testing.T) {
 
 // tried is one trouble with what came of it.
 type tried struct {
-	c          trouble
-	p          post
-	sender     string
-	reply      sent
-	others     map[string]apptest.Reply
-	logged     int
-	metric     float64
-	lostLogged int
+	c      trouble
+	p      post
+	sender string
+	reply  sent
+	others map[string]apptest.Reply
+	logged int
+	metric float64
 }
 
 func (d tried) hook() string {

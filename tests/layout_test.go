@@ -95,7 +95,7 @@ func TestLayout(t *testing.T) {
 		t.Fatal(err)
 	}
 	notes := turnNotes(t, dir)
-	t.Run("T02 files of hooks/ are found, of nested folders too", func(t *testing.T) {
+	t.Run("T02 files of the folder hooks are found, and of those in it", func(t *testing.T) {
 		want := []string{"hooks/deep/er/still/four.py:four", "hooks/deep/three.py:three", "hooks/one.py:one", "hooks/two.py:two", "hooks/with-a dash.py:five"}
 		expect(t, "hooks", names, want)
 		for _, name := range []string{"one", "two", "three", "four", "five"} {
@@ -204,7 +204,7 @@ async def book() -> ToolResult:
 	a.Say("u", "book")
 	a.Say("u", "book again")
 	notes := a.Notes()
-	t.Run("T05 lib/x.py is one module under its two names, lib.x and x", func(t *testing.T) {
+	t.Run("T05 a file of lib is one module under its two names", func(t *testing.T) {
 		if len(notes) != 6 {
 			t.Fatalf("notes: %+v", notes)
 		}

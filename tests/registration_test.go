@@ -70,7 +70,8 @@ func (tr *trials) run(t *testing.T, id string) {
 		}
 	}
 	for _, file := range slices.Sorted(maps.Keys(tr.want)) {
-		t.Run(id+" "+strings.TrimSuffix(strings.TrimPrefix(file, "hooks/"), ".py"), func(t *testing.T) {
+		name := strings.TrimSuffix(strings.TrimPrefix(file, "hooks/"), ".py")
+		t.Run(id+" "+strings.ReplaceAll(name, "/", ": "), func(t *testing.T) {
 			if !slices.Equal(found[file], tr.want[file]) {
 				t.Errorf("found %v, want %v in\n%s", found[file], tr.want[file], tr.files[file])
 			}

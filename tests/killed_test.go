@@ -42,12 +42,18 @@ var killedFiles = apptest.Files{
   - when: {user: 'stream'}
     pieces: [ONES]
     delay: 200ms
+  - when: {user: 'book'}
+    call: {tool: book}
+  - when: {tool: book}
+    say: late
+    delay: 60s
   - when: {user: 'think'}
     say: late
     delay: 60s
 default:
   say: go on
 `,
+	"responses.yml": "responses:\n  utter_booked: [{text: Booked.}]\n",
 	"tools/shop.py": `from __future__ import annotations
 
 from belay.tools import ToolContext, ToolResult, tool
@@ -66,6 +72,11 @@ async def slow(context: ToolContext) -> ToolResult:
     note("slow", sender_id=context.sender_id)
     await gate("never")
     return ToolResult(llm_response={"done": True})
+
+
+@tool(description="Books.", on_success="utter_booked")
+async def book(context: ToolContext) -> ToolResult:
+    return ToolResult(llm_response={"booked": True})
 
 
 @tool(description="Pays.", requires_confirmation=True)
@@ -180,6 +191,10 @@ func firstPiece(t *testing.T, wg *sync.WaitGroup, s *service, sender string) {
 	})
 }
 
+// lastWords are what a hook does when the service is killed: a worker must not
+// live on because its interpreter does not come round to see that.
+var lastWords = []string{"", "time.sleep(600)", "import ctypes\nctypes.CDLL(None).fork() or time.sleep(600)\nctypes.PyDLL(None).sleep(600)"}
+
 func TestKilledInTheMiddle(t *testing.T) {
 	t.Parallel()
 	files := maps.Clone(killedFiles)
@@ -206,16 +221,21 @@ func TestKilledInTheMiddle(t *testing.T) {
 		result := pending(t, &wg, s, in("result"), "look 7", bodies{"modify_tool_result": "note('gate', sender_id=p.sender_id)\nawait gate('never')"})
 		pending(t, &wg, s, in("incoming"), "hello", bodies{"modify_incoming_message": "note('gate', sender_id=p.sender_id)\nawait gate('never')"})
 		pending(t, &wg, s, in("model"), "think", nil)
+		booked := pending(t, &wg, s, in("booked"), "book", nil)
 		firstPiece(t, &wg, s, in("stream"))
-		for _, got := range []string{<-tool, <-result} { // these have left, so what they depended on is on disk
-			if !strings.Contains(got, "this takes a while") && !strings.Contains(got, "let me look for 7") {
-				t.Fatalf("the first text is %q", got)
+		for want, lines := range map[string]<-chan string{"this takes a while": tool, "let me look for 7": result, "Booked.": booked} {
+			if got := <-lines; !strings.Contains(got, want) { // it has left, so what it depended on is on disk
+				t.Fatalf("the first text is %q, want %q", got, want)
 			}
 		}
 		until(t, "every kind of turn is under way", func() bool {
 			return s.notes(in("tool"), "slow") == 1 && s.notes(in("result"), "gate") == 1 && s.notes(in("incoming"), "gate") == 1 &&
 				s.notes(in("model"), "on_model_request") == 1 && answered.Load() > 40
 		})
+		if how := lastWords[round]; how != "" {
+			pending(t, &wg, s, in("last"), "hello", bodies{"modify_incoming_message": "note('last', sender_id=p.sender_id)\n" + how})
+			until(t, "the last hook has begun", func() bool { return s.notes(in("last"), "last") == 1 })
+		}
 		workers := processesIn(t, dir)
 		s.kill()
 		wg.Wait()
@@ -233,6 +253,7 @@ func TestKilledInTheMiddle(t *testing.T) {
 			}
 			expect(t, "the record of a filler that left", s.said(in("tool")), []string{"user: run slow", "bot: this takes a while"})
 			expect(t, "the record of another", s.said(in("result")), []string{"user: look 7", "bot: let me look for 7"})
+			expect(t, "the record of a text after a tool", s.said(in("booked")), []string{"user: book", `tool book: {"booked": true}`, "bot: Booked."})
 			expect(t, "the record of a piece that left", s.said(in("stream")), []string{"user: stream"})
 			if got := s.said(in("incoming")); len(got) != 0 {
 				t.Errorf("before its hooks had passed it the message was stored: %q", got)
@@ -252,7 +273,7 @@ func TestKilledInTheMiddle(t *testing.T) {
 			}
 		})
 		t.Run(in("the conversations go on"), func(t *testing.T) {
-			for _, what := range []string{"incoming", "model", "stream"} {
+			for _, what := range []string{"incoming", "model", "stream", "booked"} {
 				s.goesOn(t, in(what), "hello", "go on")
 			}
 			s.goesOn(t, in("confirm"), "yes", "it is done")

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"time"
 
 	"github.com/belay-run/belay/hook"
 )
@@ -51,12 +52,30 @@ func (r *report) failure() *hook.Failure {
 
 // parseHookAnswer reads the body of an answer frame of a hook at point. An error
 // is a *protocolError: a worker never writes such a body. Whether the changes
-// are allowed and have the right shape is for the engine to judge.
+// are allowed and have the right shape is for the engine to judge. Took is what
+// the worker measured.
 func parseHookAnswer(point *hook.Point, body []byte) (hook.Answer, error) {
-	if len(body) == 0 {
-		return hook.Answer{}, broken("an answer is empty")
+	ran, body, err := parseRan(body)
+	if err != nil {
+		return hook.Answer{}, err
 	}
-	outcome, rest := body[0], body[1:]
+	if len(body) == 0 {
+		return hook.Answer{}, broken("an answer has no outcome")
+	}
+	a, err := parseOutcome(point, body[0], body[1:])
+	a.Took = ran
+	return a, err
+}
+
+// parseRan reads how long a call ran, with which every answer begins.
+func parseRan(body []byte) (ran time.Duration, rest []byte, err error) {
+	if len(body) < 4 {
+		return 0, nil, broken("an answer ends inside the time that it took")
+	}
+	return time.Duration(binary.BigEndian.Uint32(body)) * time.Microsecond, body[4:], nil
+}
+
+func parseOutcome(point *hook.Point, outcome byte, rest []byte) (hook.Answer, error) {
 	if outcome == outcomeGo {
 		changes, err := parseChanges(point, rest)
 		return hook.Answer{Verdict: hook.Go(changes...)}, err
@@ -121,13 +140,18 @@ type toolReport struct {
 	Message   string          `json:"message"`
 }
 
-// parseToolAnswer reads the body of an answer frame of a tool.
+// parseToolAnswer reads the body of an answer frame of a tool. Took is what the
+// worker measured.
 func parseToolAnswer(body []byte) (ToolAnswer, error) {
+	ran, body, err := parseRan(body)
+	if err != nil {
+		return ToolAnswer{}, err
+	}
 	var r toolReport
 	if err := strict(body, &r); err != nil {
 		return ToolAnswer{}, broken("a tool's answer cannot be read: %v", err)
 	}
-	a := ToolAnswer{Value: r.Value, Text: r.Text, Writes: r.Writes}
+	a := ToolAnswer{Value: r.Value, Text: r.Text, Writes: r.Writes, Took: ran}
 	switch Outcome(r.Outcome) {
 	case OK:
 		a.Outcome = OK

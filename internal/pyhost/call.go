@@ -76,17 +76,26 @@ func (c *call) finish() {
 	}
 }
 
-func (c *call) times(now time.Time) (waited, took time.Duration) {
-	if c.begun.IsZero() {
-		return now.Sub(c.asked), 0
+// times tells how long the call waited for its beginning and how long it ran.
+// ran is what the worker measured, 0 when it did not come to tell. The worker's
+// begun frame may be read late, together with the answer, so what the worker
+// measured counts; but no call ran for longer than it was asked for.
+func (c *call) times(now time.Time, ran time.Duration) (waited, took time.Duration) {
+	spent := now.Sub(c.asked)
+	switch {
+	case c.begun.IsZero():
+		return spent, 0
+	case ran <= 0:
+		return c.begun.Sub(c.asked), now.Sub(c.begun)
 	}
-	return c.begun.Sub(c.asked), now.Sub(c.begun)
+	took = min(ran, spent)
+	return min(c.begun.Sub(c.asked), spent-took), took
 }
 
 // answer ends the call with what the worker said.
 func (c *call) answer(now time.Time, a hook.Answer, notes []string) ending {
 	c.finish()
-	a.Waited, a.Took = c.times(now)
+	a.Waited, a.Took = c.times(now, a.Took)
 	a.Notes = notes
 	if f := a.Failure; f != nil && f.File == "" {
 		f.File, f.Line = c.file, c.line
@@ -96,7 +105,7 @@ func (c *call) answer(now time.Time, a hook.Answer, notes []string) ending {
 
 func (c *call) toolAnswer(now time.Time, a ToolAnswer, notes []string) ending {
 	c.finish()
-	a.Waited, a.Took = c.times(now)
+	a.Waited, a.Took = c.times(now, a.Took)
 	a.Notes = notes
 	if f := a.Failure; f != nil && f.File == "" {
 		f.File, f.Line = c.file, c.line

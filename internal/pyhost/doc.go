@@ -14,10 +14,13 @@
 // Calls with the same key go to the same worker, in order, and run as tasks of
 // one asyncio loop: what a hook leaves in a module's globals is there for the
 // next. A call's time runs from its own beginning, which the worker tells. Over
-// its limit it is answered with a timeout at once and then cancelled. A worker
-// that no longer answers is killed with its process group and the warm spare,
-// which has the agent's modules imported already, takes its place: calls that
-// had not begun are asked again there, hooks that had begun have failed, and
+// its limit it is answered with a timeout at once and then cancelled. How long a
+// call took the worker measures and tells with the answer, since the host may
+// come late to read that it began.
+//
+// A worker that no longer answers is killed with its process group and the warm
+// spare, which has the agent's modules imported already, takes its place: calls
+// that had not begun are asked again there, hooks that had begun have failed, and
 // tools that had begun have the outcome [Unknown], since nobody can tell what
 // they did. Such a call is never made twice.
 //
@@ -63,10 +66,10 @@
 //	X  cannot    JSON {problem, python, detail, managed}: this interpreter cannot run hooks
 //	B  begun     the call takes its first step now
 //	b  beat      the event loop lives
-//	A  answer    of a hook: u8 outcome | body
+//	A  answer    of a hook: u32 microseconds that it ran | u8 outcome | body
 //	             1 go on: u8 changes | per change: u8 field, u32 length, JSON
 //	             0 reject, 2 retry, 4 failed: JSON {text, kind, type, file, line, traceback}
-//	t  answer    of a tool: JSON {outcome, value, text, writes, type, file, line, traceback, message}
+//	t  answer    of a tool: u32 microseconds that it ran | JSON {outcome, value, text, writes, type, file, line, traceback, message}
 //
 // A frame to the worker has at most 32 MiB, one from it at most 17 MiB. The
 // worker itself refuses a hook's or tool's answer of more than 16 MiB as a wrong

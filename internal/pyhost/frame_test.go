@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/belay-run/belay/hook"
 )
@@ -59,8 +60,11 @@ func TestReadFrameTrustsNoLength(t *testing.T) {
 
 var request = hook.PointNamed(hook.ModelRequest)
 
+// ran3ms is how an answer begins: with 3 ms in microseconds.
+const ran3ms = "\x00\x00\x0b\xb8"
+
 func changes(pairs ...any) []byte {
-	b := []byte{outcomeGo, byte(len(pairs) / 2)}
+	b := answerOf(outcomeGo, string([]byte{byte(len(pairs) / 2)}))
 	for i := 0; i < len(pairs); i += 2 {
 		raw := pairs[i+1].(string)
 		b = append(b, byte(pairs[i].(int)))
@@ -70,32 +74,38 @@ func changes(pairs ...any) []byte {
 	return b
 }
 
+func answerOf(outcome byte, rest string) []byte {
+	return append(append([]byte(ran3ms), outcome), rest...)
+}
+
 func TestParseHookAnswer(t *testing.T) {
 	a, err := parseHookAnswer(request, changes(0, `[]`, 1, `{"seed":1}`))
-	if err != nil || a.Verdict.Kind != hook.Continue || len(a.Verdict.Changes) != 2 || string(a.Verdict.Changes[1].Value) != `{"seed":1}` {
+	if err != nil || a.Verdict.Kind != hook.Continue || len(a.Verdict.Changes) != 2 || a.Took != 3*time.Millisecond || string(a.Verdict.Changes[1].Value) != `{"seed":1}` {
 		t.Errorf("got %+v, %v", a, err)
 	}
-	a, err = parseHookAnswer(request, append([]byte{outcomeReject}, `{"text":"no","file":"hooks.py","line":3}`...))
+	a, err = parseHookAnswer(request, answerOf(outcomeReject, `{"text":"no","file":"hooks.py","line":3}`))
 	if err != nil || a.Verdict.Kind != hook.Reject || a.Verdict.Reason != "no" || a.Line != 3 {
 		t.Errorf("got %+v, %v", a, err)
 	}
-	a, err = parseHookAnswer(request, append([]byte{outcomeFailed}, `{"text":"boom","kind":"wrong_return","type":"X","line":-1}`...))
-	if err != nil || a.Failure == nil || a.Failure.Kind != hook.WrongReturn || a.Failure.Message != "X: boom" || a.Failure.Line != 0 {
+	a, err = parseHookAnswer(request, answerOf(outcomeFailed, `{"text":"boom","kind":"wrong_return","type":"X","line":-1}`))
+	if err != nil || a.Failure == nil || a.Failure.Kind != hook.WrongReturn || a.Failure.Message != "X: boom" || a.Failure.Line != 0 || a.Took != 3*time.Millisecond {
 		t.Errorf("got %+v, %v", a.Failure, err)
 	}
 	for name, b := range map[string][]byte{
 		"empty":              {},
-		"of no outcome":      append([]byte{3}, `{}`...),
-		"with no changes":    {outcomeGo},
-		"with too many":      {outcomeGo, 200},
+		"with half a time":   {0, 0, 1},
+		"with only a time":   []byte(ran3ms),
+		"of no outcome":      answerOf(3, `{}`),
+		"with no changes":    answerOf(outcomeGo, ""),
+		"with too many":      answerOf(outcomeGo, "\xc8"),
 		"of a strange field": changes(50, `1`),
 		"of a field twice":   changes(1, `1`, 1, `2`),
-		"that ends early":    changes(0, `[]`)[:6],
+		"that ends early":    changes(0, `[]`)[:10],
 		"that goes on":       append(changes(0, `[]`), 1),
-		"with a huge value":  {outcomeGo, 1, 0, 0xff, 0xff, 0xff, 0xff},
-		"without JSON":       {outcomeReject, '{'},
-		"with strange keys":  append([]byte{outcomeReject}, `{"what":1}`...),
-		"with two values":    append([]byte{outcomeReject}, `{}{}`...),
+		"with a huge value":  answerOf(outcomeGo, "\x01\x00\xff\xff\xff\xff"),
+		"without JSON":       answerOf(outcomeReject, "{"),
+		"with strange keys":  answerOf(outcomeReject, `{"what":1}`),
+		"with two values":    answerOf(outcomeReject, `{}{}`),
 	} {
 		var p *protocolError
 		if a, err := parseHookAnswer(request, b); !errors.As(err, &p) {
@@ -129,8 +139,8 @@ func FuzzReadFrame(f *testing.F) {
 
 func FuzzHookAnswer(f *testing.F) {
 	f.Add(changes(0, `[]`, 1, `{}`))
-	f.Add(append([]byte{outcomeReject}, `{"text":"no","file":"hooks.py","line":3}`...))
-	f.Add(append([]byte{outcomeFailed}, `{"text":"boom","kind":"crash","traceback":"a"}`...))
+	f.Add(answerOf(outcomeReject, `{"text":"no","file":"hooks.py","line":3}`))
+	f.Add(answerOf(outcomeFailed, `{"text":"boom","kind":"crash","traceback":"a"}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		a, err := parseHookAnswer(request, b)
 		if err != nil {
@@ -138,6 +148,9 @@ func FuzzHookAnswer(f *testing.F) {
 		}
 		if a.Failure == nil && a.Verdict.Kind == hook.Hold {
 			t.Fatal("a Python hook cannot hold")
+		}
+		if a.Took < 0 {
+			t.Fatalf("it took %v", a.Took)
 		}
 		total := 0
 		for _, c := range a.Verdict.Changes {
@@ -153,8 +166,8 @@ func FuzzHookAnswer(f *testing.F) {
 }
 
 func FuzzToolAnswer(f *testing.F) {
-	f.Add([]byte(`{"outcome":"ok","value":{"a":1},"writes":[{"name":"x","value":2}]}`))
-	f.Add([]byte(`{"outcome":"error","text":"a","type":"ValueError","file":"t.py","line":1,"traceback":"","message":"m"}`))
+	f.Add([]byte(ran3ms + `{"outcome":"ok","value":{"a":1},"writes":[{"name":"x","value":2}]}`))
+	f.Add([]byte(ran3ms + `{"outcome":"error","text":"a","type":"ValueError","file":"t.py","line":1,"traceback":"","message":"m"}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		a, err := parseToolAnswer(b)
 		if err == nil && a.Outcome == OK && !json.Valid(a.Value) && a.Value != nil {

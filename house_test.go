@@ -18,6 +18,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/belay-run/belay/internal/app"
 )
 
 const module = "github.com/belay-run/belay"
@@ -180,6 +182,28 @@ func TestDocuments(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestCheckRules checks that the page of rules has each rule that Go makes findings
+// of, in its own words, and no other.
+func TestCheckRules(t *testing.T) {
+	const page = "docs/reference/check-rules.md"
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := []string{"import-death", "import-timeout"} // of the host of Python
+	for _, r := range app.Rules() {
+		known = append(known, r.ID)
+		if row := fmt.Sprintf("| `%s` | %s | %s |\n", r.ID, r.Summary, r.Help); !strings.Contains(string(text), row) {
+			t.Errorf("%s lacks the row\n%s", page, row)
+		}
+	}
+	for _, m := range regexp.MustCompile("(?m)^\\| `([^`]+)`").FindAllStringSubmatch(string(text), -1) {
+		if !slices.Contains(known, m[1]) {
+			t.Errorf("%s has a rule %s, which is not there", page, m[1])
+		}
+	}
 }
 
 // TestMakefile checks that the targets stay few and that each says what it does.

@@ -43,6 +43,7 @@ var broken = []struct{ name, rule, source string }{
 	{"signal", "signal-not-allowed", "from belay.hooks import *\n\n\n@on_tool_call()\nasync def f(p: ToolCallPayload) -> None:\n    raise RetryModel('x')  # here\n"},
 	{"returned signal", "signal-returned", "from belay.hooks import *\n\n\n@on_tool_call()\nasync def f(p: ToolCallPayload) -> None:\n    return RetryModel('x')  # here\n"},
 	{"wrong timeout", "timeout-ms", "from belay.hooks import *\n\n\n@on_tool_call(timeout_ms=0)  # here\nasync def f(p: ToolCallPayload) -> None:\n    pass\n"},
+	{"undeclared memory", "undeclared-memory", "from belay.tools import ToolContext\n\n\ndef keep(context: ToolContext) -> None:\n    context.memory.set('day', 1)  # here\n"},
 	{"wrong argument", "decorator-argument", "from belay.hooks import *\n\n\n@on_tool_call(order=1)  # here\nasync def f(p: ToolCallPayload) -> None:\n    pass\n"},
 }
 

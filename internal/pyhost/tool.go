@@ -35,7 +35,8 @@ type ToolCall struct {
 	TurnID    string
 	Channel   json.RawMessage
 	Call      json.RawMessage
-	// Memory is an object of the values that the tool may read.
+	// Memory is an object of the memory values that the agent declares, null for
+	// one that is not set. The tool can read and set these and no others.
 	Memory json.RawMessage
 	// Key orders the call among the hooks and tools of its conversation.
 	Key string

@@ -16,16 +16,22 @@ const tools = `
 from __future__ import annotations
 import asyncio, os, time
 from belay.tools import ToolContext, ToolResult, tool
-
+SUM = "sum"
 @tool(description="Adds.", timeout=3)
 async def add(a: int, b: int, context: ToolContext) -> ToolResult:
-    context.memory.set("sum", a + b)
+    context.memory.set(SUM, a + b)
     return ToolResult(llm_response={"sum": a + b, "for": context.sender_id, "was": context.memory.get("before"), "channel": context.channel.name})
 
 @tool(description="Fails.")
 async def fail(context: ToolContext) -> ToolResult:
-    context.memory.set("sum", 1)
+    context.memory.set(SUM, 1)
     raise ValueError("secret words")
+
+@tool(description="Sets what is not declared.")
+async def stray(context: ToolContext, name: str) -> ToolResult:
+    assert context.memory.get(name) is None
+    context.memory.set(name, 1)
+    return ToolResult(llm_response="set")
 
 @tool(description="Waits.", requires_confirmation=True, utter_for_confirmation="utter_sure")
 async def wait() -> ToolResult:
@@ -60,7 +66,7 @@ func toolRig(t *testing.T) *rig {
 func (r *rig) call(name, args string, limit time.Duration) ToolAnswer {
 	return r.CallTool(r.Context(), ToolCall{
 		Tool: name, Arguments: json.RawMessage(args), SenderID: "ada", TurnID: "t1", Key: "ada", Limit: limit,
-		Channel: json.RawMessage(`{"name":"rest","metadata":{}}`), Memory: json.RawMessage(`{"before":7}`),
+		Channel: json.RawMessage(`{"name":"rest","metadata":{}}`), Memory: json.RawMessage(`{"before":7,"sum":null}`),
 	})
 }
 
@@ -104,6 +110,12 @@ func TestTools(t *testing.T) {
 	t.Run("an exception", func(t *testing.T) {
 		a := r.call("fail", `{}`, 10*time.Second)
 		if a.Outcome != Errored || a.Text != "" || len(a.Writes) > 0 || a.Failure.Message != "ValueError: secret words" || a.Failure.File != "tools/all.py" || a.Failure.Line != 14 {
+			t.Errorf("answer is %+v, failure %+v", a, a.Failure)
+		}
+	})
+	t.Run("a memory value that is not declared", func(t *testing.T) {
+		a := r.call("stray", `{"name": "day"}`, 10*time.Second)
+		if a.Outcome != Errored || a.Raised != "UndeclaredMemory" || !strings.Contains(a.Failure.Message, "the agent declares no memory named 'day'") || a.Failure.Line == 0 {
 			t.Errorf("answer is %+v, failure %+v", a, a.Failure)
 		}
 	})

@@ -21,6 +21,7 @@ from typing import Any
 from belay import _decorate, hooks, tools
 from belay._files import AgentFiles, SourceFile
 from belay._handler import registered_findings, wrong_payload, wrong_return, wrong_signature
+from belay._memory import memory_set
 from belay._names import Function, Import, Names, Project
 from belay._points import POINTS
 from belay._registry import Hook
@@ -234,6 +235,10 @@ class _FileCheck:
         for statement in tree.body:
             if isinstance(statement, ast.Expr | ast.Assign):
                 self._applied(statement.value)
+        for call, name in memory_set(self._project, self._names, tree):
+            message = f"sets the memory {name!r}, which the agent does not declare: it would raise"
+            hint = "take it out; declaring memory in a memory.yml comes in a later release"
+            self._add(call, "undeclared-memory", message, hint)
 
     # --- imports and names
 

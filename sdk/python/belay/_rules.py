@@ -29,6 +29,7 @@ RULES: dict[str, str] = {
     "tool-description": "A tool has no description, so a model cannot tell when to call it.",
     "tool-signature": "A tool's parameters cannot be given by name, or have no JSON schema.",
     "double-tool": "Two tools have the same name.",
+    "undeclared-memory": "A tool sets a memory value that the agent does not declare.",
 }
 
 

@@ -10,28 +10,27 @@ parameter named ``context`` is given by Belay and hidden from the model::
     async def book(day: date, context: ToolContext) -> ToolResult:
         \"\"\"Books.
 
-Args:
+        Args:
             day: The day of the appointment.
         \"\"\"
-        context.memory.set("booked_day", day.isoformat())
-        return ToolResult(llm_response={"status": "booked", "day": day.isoformat()})
+        return ToolResult(llm_response={"status": "booked", "for": context.sender_id})
 
 A decorated function stays the function it was: a unit test awaits it directly.
-"""
+"""  # noqa: D214 (the section is the example's)
 
 from __future__ import annotations
 
 import inspect
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, overload
 
 from belay import _registry
 from belay.hooks import Channel
 
-__all__ = ["Memory", "ToolContext", "ToolResult", "tool"]
+__all__ = ["Memory", "ToolContext", "ToolResult", "UndeclaredMemory", "tool"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -46,15 +45,24 @@ class ToolResult:
     llm_response: Any = None
 
 
+class UndeclaredMemory(LookupError):
+    """A tool sets a memory value that its agent does not declare."""
+
+
 class Memory:
     """The conversation's memory as one tool run sees it.
 
-    What is set is kept when the tool has returned; a tool that fails leaves no trace.
+    In this version no agent can declare a memory value, so in a running agent nothing
+    is found here and nothing can be set. In a unit test ``Memory({"day": "Monday"})``
+    holds what it is given and takes every name.
     """
 
-    def __init__(self, values: Mapping[str, Any] | None = None) -> None:
-        """Takes the values as they stand."""
+    def __init__(
+        self, values: Mapping[str, Any] | None = None, *, declared: Collection[str] | None = None
+    ) -> None:
+        """Takes the values as they stand, and the names that may be set; None allows all."""
         self._values = dict(values or {})
+        self._declared = declared
         self._writes: dict[str, Any] = {}
 
     def get(self, name: str, default: Any = None) -> Any:
@@ -63,9 +71,18 @@ class Memory:
         return default if value is None else value
 
     def set(self, name: str, value: Any) -> None:
-        """Sets a declared value. It must have a JSON form; TypeError otherwise."""
+        """Sets a value.
+
+        UndeclaredMemory when the agent does not declare the name, TypeError when the
+        value has no JSON form.
+        """
         if not isinstance(name, str):
             raise TypeError("the name of a memory value is a str")
+        if self._declared is not None and name not in self._declared:
+            raise UndeclaredMemory(
+                f"the agent declares no memory named {name!r}; declaring it in a memory.yml "
+                "comes in a later release"
+            )
         try:
             json.dumps(value, allow_nan=False)
         except (TypeError, ValueError, RecursionError):
@@ -92,7 +109,7 @@ class ToolContext:
     call: dict[str, Any] = field(default_factory=dict)
     """Telephony or session data; empty unless the channel gives it."""
     memory: Memory = field(default_factory=Memory)
-    """The conversation's memory."""
+    """The conversation's memory; empty in this version."""
 
 
 # What tool() takes, with a test for each value and the words for it.

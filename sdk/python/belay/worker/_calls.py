@@ -195,7 +195,7 @@ class Calls:
             arguments = entry.coerce(request["arguments"])
         except ValueError as wrong:
             return self._failed_tool(wrong, entry, text=str(wrong))
-        memory = Memory(request["memory"])
+        memory = Memory(request["memory"], declared=request["memory"].keys())
         if entry.wants_context:
             channel = request["channel"]
             arguments["context"] = ToolContext(

@@ -43,7 +43,7 @@ func (r *report) failure() *hook.Failure {
 	f := &hook.Failure{Kind: hook.Crash, Message: r.message(), File: r.File, Line: max(r.Line, 0), Traceback: r.Traceback}
 	switch hook.FailureKind(r.Kind) {
 	case hook.WrongReturn:
-		f.Kind = hook.WrongReturn
+		f.Kind, f.Message = hook.WrongReturn, r.Text // the exception is the worker's own
 	case hook.Cancelled:
 		f.Kind = hook.Cancelled
 	}

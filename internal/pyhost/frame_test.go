@@ -88,7 +88,7 @@ func TestParseHookAnswer(t *testing.T) {
 		t.Errorf("got %+v, %v", a, err)
 	}
 	a, err = parseHookAnswer(request, answerOf(outcomeFailed, `{"text":"boom","kind":"wrong_return","type":"X","line":-1}`))
-	if err != nil || a.Failure == nil || a.Failure.Kind != hook.WrongReturn || a.Failure.Message != "X: boom" || a.Failure.Line != 0 || a.Took != 3*time.Millisecond {
+	if err != nil || a.Failure == nil || a.Failure.Kind != hook.WrongReturn || a.Failure.Message != "boom" || a.Failure.Line != 0 || a.Took != 3*time.Millisecond {
 		t.Errorf("got %+v, %v", a.Failure, err)
 	}
 	for name, b := range map[string][]byte{

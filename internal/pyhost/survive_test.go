@@ -73,15 +73,15 @@ async def down():
 
 func TestWrongReturn(t *testing.T) {
 	for _, c := range []struct{ body, want string }{
-		{"return None", "returned NoneType instead of a OutgoingTextPayload"},
-		{"return [HookRejection][0]('no')", "returned HookRejection"},
+		{"return None", "returned None instead of an OutgoingTextPayload"},
+		{"return [HookRejection][0]('no')", "returned a HookRejection instead of an OutgoingTextPayload"},
 		{"return message.model_copy(update={'text': 5})", "field 'text'"},
 		{"return message.model_copy(update={'text': 'x' * (100 << 20)})", "more than 16777216"},
 	} {
 		t.Run(c.body, func(t *testing.T) {
 			r := newRig(t, shout+guard("bad", "timeout_ms=20000", c.body))
 			f := r.failed(r.ask("bad"), hook.WrongReturn)
-			if !strings.Contains(f.Message, c.want) || f.File != "hooks.py" || f.Line == 0 {
+			if !strings.Contains(f.Message, c.want) || strings.Contains(f.Message, "WrongReturn") || f.File != "hooks.py" || f.Line == 0 {
 				t.Errorf("failure is %+v", f)
 			}
 			if got := r.text(r.ask("shout", "text", "hallo")); got != `"hallo!"` {

@@ -79,15 +79,15 @@ def changed_fields(
     than the table says; its message names types and fields, never values.
     """
     if not isinstance(after, payload_type):
-        given = "the class itself" if after is payload_type else type(after).__name__
-        raise WrongReturn(f"returned {given} instead of a {payload_type.__name__}")
+        given = "the class itself" if after is payload_type else _kind(after)
+        raise WrongReturn(f"returned {given} instead of {_a(payload_type.__name__)}")
     values = after.__dict__
     changes: list[tuple[int, bytes]] = []
     for index, field in enumerate(_POINTS_BY_TYPE[payload_type].fields):
         if not field.mutable:
             continue
         if field.name not in values:
-            raise WrongReturn(f"returned a {payload_type.__name__} without {field.name!r}")
+            raise WrongReturn(f"returned {_a(payload_type.__name__)} without {field.name!r}")
         value = values[field.name]
         if wrong := _SHAPES[field.shape](value):
             raise WrongReturn(f"field {field.name!r} {wrong}")
@@ -272,4 +272,9 @@ _SHAPES: dict[str, Callable[[Any], str]] = {
 
 
 def _kind(value: Any) -> str:
-    return "None" if value is None else f"a {type(value).__name__}"
+    return "None" if value is None else _a(type(value).__name__)
+
+
+def _a(name: str) -> str:
+    """The name with its article; a type's name in U is mostly spoken as in "a UUID"."""
+    return f"{'an' if name[:1] in 'AEIOaeio' else 'a'} {name}"

@@ -166,7 +166,7 @@ RING.append(RING)
     [
         (hooks.OutgoingTextPayload, {"text": None}, "'text' is None, not a string"),
         (hooks.OutgoingTextPayload, {"text": b"x"}, "'text' is a bytes"),
-        (hooks.KnowledgeQueryPayload, {"query": 5}, "'query' is a int"),
+        (hooks.KnowledgeQueryPayload, {"query": 5}, "'query' is an int"),
         (REQUEST, {"messages": "x"}, "not a list"),
         (REQUEST, {"messages": {"a": 1}}, "not a list"),
         (REQUEST, {"messages": [{}, "x"]}, "a str at 1"),
@@ -225,7 +225,7 @@ def test_a_model_setting_without_a_json_form_is_none():
     ],
 )
 def test_another_value_is_a_wrong_return(answer):
-    with pytest.raises(WrongReturn, match="instead of a OutgoingTextPayload"):
+    with pytest.raises(WrongReturn, match="instead of an OutgoingTextPayload"):
         changes(hooks.OutgoingTextPayload, lambda p: answer)
 
 

@@ -39,7 +39,8 @@ func newCheck() *cobra.Command {
 		Short: "Report everything that is wrong with an agent's folder",
 		Long: `Check reads the folder's files, imports its hooks and tools, and reports all
 findings of one run. It exits with 1 when one of them keeps the agent from
-serving; warnings alone do not.`,
+serving, warnings alone do not, and with 2 when the check itself could not be
+made, such as without Python.`,
 		Example: `  belay check my-agent
   belay check my-agent --format sarif > findings.sarif`,
 		Args: oneDir,
@@ -54,7 +55,7 @@ serving; warnings alone do not.`,
 			}
 			findings, hooks, err := app.Check(c.Context(), cfg)
 			if err != nil {
-				return err
+				return unchecked{err}
 			}
 			if err := write(c.OutOrStdout(), finding.Clean(findings)); err != nil {
 				return err

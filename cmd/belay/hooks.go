@@ -77,6 +77,9 @@ func when(t time.Time) string {
 	return t.Local().Format("2006-01-02 15:04:05")
 }
 
+// longestOff is how long a hook may be off at a time.
+const longestOff = 7 * 24 * time.Hour
+
 // newSwitch makes the command that turns a hook off, or on again.
 func newSwitch(on bool) *cobra.Command {
 	var f flags
@@ -104,6 +107,9 @@ every turn.`
 		}
 		if !on && length <= 0 {
 			return fmt.Errorf("say for how long with --for, such as --for 10m: a guard must not stay off because it was forgotten")
+		}
+		if length > longestOff {
+			return fmt.Errorf("--for %s is too long: a hook may be off for %s at a time; take it out of the folder when it should not stand at all", length, longestOff)
 		}
 		s, err := app.SwitchHook(c.Context(), cfg, app.Switch{Hook: args[0], On: on, For: length, By: who(), Reason: reason})
 		if err != nil {

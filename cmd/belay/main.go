@@ -29,6 +29,10 @@ func main() { os.Exit(run(os.Args[1:])) }
 // errSilent ends the program with status 1 when everything was said already.
 var errSilent = errors.New("")
 
+// unchecked ends the program with status 2: a check could not be made, which is
+// not the same as one that found something.
+type unchecked struct{ error }
+
 func run(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -38,6 +42,9 @@ func run(args []string) int {
 	if err := root.ExecuteContext(ctx); err != nil {
 		if !errors.Is(err, errSilent) {
 			fmt.Fprintln(os.Stderr, "belay:", err)
+		}
+		if errors.As(err, new(unchecked)) {
+			return 2
 		}
 		return 1
 	}

@@ -22,6 +22,7 @@ import (
 func newServe() *cobra.Command {
 	var f flags
 	var listen, token string
+	var origins []string
 	var port int
 	c := &cobra.Command{
 		Use:   "serve DIR",
@@ -40,7 +41,7 @@ new one has findings. SIGTERM and Ctrl-C stop in order: turns under way may end.
 			if listen == "" {
 				listen = fmt.Sprintf("127.0.0.1:%d", port)
 			}
-			return serve(c, cfg, server.Config{Listen: listen, Token: cmp.Or(token, os.Getenv("BELAY_TOKEN")), Logger: cfg.Logger, Version: version})
+			return serve(c, cfg, server.Config{Listen: listen, Origins: origins, Token: cmp.Or(token, os.Getenv("BELAY_TOKEN")), Logger: cfg.Logger, Version: version})
 		},
 	}
 	f.addPython(c)
@@ -48,6 +49,7 @@ new one has findings. SIGTERM and Ctrl-C stop in order: turns under way may end.
 	f.addData(c)
 	c.Flags().StringVar(&listen, "listen", "", "address to listen on, such as 0.0.0.0:5005; anything but loopback needs a token")
 	c.Flags().IntVar(&port, "port", 5005, "port on 127.0.0.1 when --listen is not given; 0 takes a free one")
+	c.Flags().StringSliceVar(&origins, "origin", nil, "web origin whose pages may call the API, such as https://shop.example; may be given again")
 	c.Flags().StringVar(&token, "token", "", "token that callers must bring (default $BELAY_TOKEN)")
 	return c
 }

@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net/http"
 	"os"
@@ -156,11 +157,31 @@ func openStore(ctx context.Context, cfg Config) (*sqlstore.Store, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the data folder: %w; name another with --data", err)
 	}
+	if err := keepFromGit(dir); err != nil {
+		return nil, err
+	}
 	keys, err := vault.Open(dir, cfg.KeyFile)
 	if err != nil {
 		return nil, err
 	}
 	return sqlstore.Open(ctx, dir, sqlstore.Options{Vault: keys, Logger: cfg.Logger, Clock: cfg.Clock})
+}
+
+// keepFromGit puts a .gitignore for everything into the data folder: records and
+// the master key do not belong into a repository.
+func keepFromGit(dir string) error {
+	f, err := os.OpenFile(filepath.Join(dir, ".gitignore"), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	if err == nil {
+		_, err = f.WriteString("*\n")
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
+		return fmt.Errorf("write into the data folder: %w; name another with --data", err)
+	}
+	return nil
 }
 
 // watch keeps the engine's switches as the store has them, and brings back those

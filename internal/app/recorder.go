@@ -136,10 +136,10 @@ func (a *App) applySwitches(ctx context.Context, v *version) {
 		return
 	}
 	now := a.cfg.Clock()
-	off := map[string]bool{}
+	off := map[string]sqlstore.HookSwitch{}
 	for _, s := range switches {
 		if s.InForce(now) {
-			off[s.Hook] = true
+			off[s.Hook] = s
 		}
 	}
 	v.switchTo(off, a.cfg.Logger)

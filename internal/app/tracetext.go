@@ -57,7 +57,7 @@ func writePoint(b *strings.Builder, l loop.Line) {
 		}
 	}
 	if l.Observers > 0 {
-		fmt.Fprintf(b, "  ○ %s: %d observing\n", l.Point, l.Observers)
+		fmt.Fprintf(b, "  ○ %s: %s observing\n", l.Point, strings.Join(l.Observed, ", "))
 	}
 	for _, name := range l.Disabled {
 		fmt.Fprintf(b, "  ○ %s %s: switched off, not asked\n", l.Point, name)

@@ -22,6 +22,7 @@ import (
 	"github.com/belay-run/belay/internal/model/scripted"
 	"github.com/belay-run/belay/internal/prompt"
 	"github.com/belay-run/belay/internal/pyhost"
+	"github.com/belay-run/belay/internal/sqlstore"
 	"github.com/belay-run/belay/internal/telemetry"
 	"github.com/belay-run/belay/internal/turn"
 	sdk "github.com/belay-run/belay/sdk/python"
@@ -144,7 +145,7 @@ type version struct {
 	users    sync.WaitGroup
 
 	switching sync.Mutex
-	off       map[string]bool
+	off       map[string]sqlstore.HookSwitch
 }
 
 func (v *version) close(ctx context.Context) {
@@ -262,22 +263,27 @@ func (s searcher) Search(ctx context.Context, query string) ([]json.RawMessage, 
 }
 
 // switchTo turns off the named hooks, and says in the log what changed.
-func (v *version) switchTo(off map[string]bool, log *slog.Logger) {
+func (v *version) switchTo(off map[string]sqlstore.HookSwitch, log *slog.Logger) {
 	v.switching.Lock()
 	defer v.switching.Unlock()
 	if maps.Equal(off, v.off) {
 		return
 	}
+	before := v.off
+	v.off = off
+	names := make(map[string]bool, len(off))
 	for name := range off {
-		if !v.off[name] {
-			log.Warn("a hook is switched off", "hook", name)
+		names[name] = true
+	}
+	v.turn.Hooks.Switch(names) // first: who reads the log may rely on it
+	for name, s := range off {
+		if before[name].ID != s.ID {
+			log.Warn("a hook is switched off", "hook", name, "by", s.By, "reason", s.Reason, "until", s.Until)
 		}
 	}
-	for name := range v.off {
-		if !off[name] {
+	for name := range before {
+		if !names[name] {
 			log.Warn("a hook is switched on again", "hook", name)
 		}
 	}
-	v.off = off
-	v.turn.Hooks.Switch(off)
 }

@@ -9,6 +9,9 @@ import (
 // Unknown is the result of a tool whose process ended while it ran.
 const Unknown = "The outcome of this call is unknown: it was interrupted while it ran and may or may not have taken effect. Do not call it again before the user has agreed."
 
+// ResolveConfirmation is the name of the call that answers a confirmation.
+const ResolveConfirmation = "resolve_tool_confirmation"
+
 // Record is one conversation in memory: its events, those not yet on disk among
 // them, and what follows from them. One turn at a time uses it.
 type Record struct {
@@ -20,7 +23,8 @@ type Record struct {
 	pending *ToolRun
 	ended   bool // the session was ended and no message came since
 	batch   []ToolRun
-	open    string // the turn that began and has not ended
+	agreed  *ToolRun // the confirmed call that runs, or ran, in the open turn
+	open    string   // the turn that began and has not ended
 }
 
 // Open loads a conversation. store may be nil: then nothing is kept.
@@ -79,13 +83,16 @@ func (r *Record) take(e Event) {
 	case ConfirmAsked:
 		r.pending = e.Tool
 	case ConfirmResolved:
+		if e.Confirmed != nil && *e.Confirmed {
+			r.agreed = r.pending
+		}
 		r.pending = nil
 	case ToolBatch:
 		r.batch = append([]ToolRun(nil), e.Batch...)
 	case ToolExecuted:
 		r.answered(e.Tool)
 	case BotTurnEnded, TurnInterrupted:
-		r.batch, r.open = nil, ""
+		r.batch, r.agreed, r.open = nil, nil, ""
 	}
 }
 
@@ -108,11 +115,23 @@ func (r *Record) Mend(at time.Time) bool {
 	}
 	turn := r.open
 	for _, run := range append([]ToolRun(nil), r.batch...) {
-		run.Result, run.IsError = Unknown, true
-		r.Add(Event{Kind: ToolExecuted, Turn: turn, At: at, Tool: &run})
+		r.BreakOff(run, turn, at)
 	}
 	r.Add(Event{Kind: TurnInterrupted, Turn: turn, At: at, Note: "the process ended in this turn"})
 	return true
+}
+
+// BreakOff records a call that was interrupted while it ran: what it did nobody
+// knows.
+func (r *Record) BreakOff(run ToolRun, turn string, at time.Time) {
+	run.Result, run.IsError = Unknown, true
+	if r.agreed != nil && run.Name == ResolveConfirmation {
+		// What ran was the call that the user agreed to.
+		run.Result = "The call of " + r.agreed.Name + ", to which the user agreed: " + Unknown
+		r.Add(Event{Kind: ToolExecuted, Turn: turn, At: at, Tool: &ToolRun{Name: r.agreed.Name, Arguments: run.Arguments,
+			Result: Unknown, IsError: true, Source: SourceConfirmation}})
+	}
+	r.Add(Event{Kind: ToolExecuted, Turn: turn, At: at, Tool: &run})
 }
 
 // Flush puts the events that are not there yet on disk and returns when they are.

@@ -54,7 +54,7 @@ func (h *Hooks) at(key string, p hook.Payload, decide bool) (hook.Result, error)
 		return hook.Result{}, err
 	}
 	end := hook.Result{Kind: hook.Continue, Payload: p}
-	line := Line{Kind: "point", Point: point.Name, Key: key, Hooks: chain.Modify(), Observers: len(first)}
+	line := Line{Kind: "point", Point: point.Name, Key: key, Hooks: chain.Modify(), Observers: len(first), Observed: names(first)}
 	for _, off := range chain.Disabled() {
 		line.Disabled = append(line.Disabled, off.Name)
 	}
@@ -73,6 +73,7 @@ func (h *Hooks) at(key string, p hook.Payload, decide bool) (hook.Result, error)
 			return hook.Result{}, err
 		}
 		line.Observers += len(final)
+		line.Observed = append(line.Observed, names(final)...)
 	}
 	line.Runs, line.Asked, line.Outcome = end.Runs, len(end.Runs), end.Kind.String()
 	line.At, line.Took = began, time.Since(began)
@@ -118,12 +119,16 @@ func (h *Hooks) observe(key string, observers []*hook.Hook, p hook.Payload) erro
 	if len(observers) == 0 {
 		return nil
 	}
-	names := make([]string, len(observers))
-	for i, o := range observers {
-		names[i] = o.Name
-	}
-	_, err := h.Steps.Do(step.Call{Key: key, Kind: KindObserve, Input: ObserveCall{observers, names, p}})
+	_, err := h.Steps.Do(step.Call{Key: key, Kind: KindObserve, Input: ObserveCall{observers, names(observers), p}})
 	return err
+}
+
+func names(hooks []*hook.Hook) []string {
+	out := make([]string, len(hooks))
+	for i, h := range hooks {
+		out[i] = h.Name
+	}
+	return out
 }
 
 func (h *Hooks) trace(l Line) {

@@ -152,6 +152,7 @@ type Line struct {
 	Hooks     int        `json:"hooks"`
 	Asked     int        `json:"asked"`
 	Observers int        `json:"observers,omitempty"`
+	Observed  []string   `json:"observed_by,omitempty"` // their names
 	Disabled  []string   `json:"disabled,omitempty"`
 	Outcome   string     `json:"outcome,omitempty"`
 	Runs      []hook.Run `json:"runs,omitempty"`

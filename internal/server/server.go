@@ -109,7 +109,11 @@ func (s *Server) shutdownWithin(ctx context.Context) error {
 
 func (s *Server) listen(ctx context.Context) (net.Listener, error) {
 	var c net.ListenConfig
-	listener, err := c.Listen(ctx, "tcp", s.cfg.Listen)
+	network := "tcp"
+	if host, _, err := net.SplitHostPort(s.cfg.Listen); err == nil && net.ParseIP(host).To4() != nil {
+		network = "tcp4" // 0.0.0.0 means every IPv4 address, not IPv6's too
+	}
+	listener, err := c.Listen(ctx, network, s.cfg.Listen)
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w; is the port taken? choose another one", s.cfg.Listen, err)
 	}

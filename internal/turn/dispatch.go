@@ -47,6 +47,11 @@ func (t *turn) Begin(batch []loop.Call) error {
 // Dispatch runs one call through its gates.
 func (t *turn) Dispatch(c loop.Call) (loop.Outcome, error) {
 	fail := func(format string, args ...any) (loop.Outcome, error) {
+		why := "the tool was not offered"
+		if c.Broken {
+			why = "the arguments were no object"
+		}
+		t.notRun(c, why)
 		return loop.Outcome{Arguments: c.Arguments, Value: fmt.Sprintf(format, args...), IsError: true}, nil
 	}
 	switch {
@@ -71,9 +76,15 @@ func (t *turn) Dispatch(c loop.Call) (loop.Outcome, error) {
 	return t.runTool(c, tool, c.Arguments)
 }
 
+// notRun says in the trace that a call ran nothing, and why.
+func (t *turn) notRun(c loop.Call, why string) {
+	t.trace(loop.Line{Kind: "tool", Key: c.Key, Tool: c.Name, CallID: c.ID, Outcome: "not_run", Why: why})
+}
+
 // confirm closes the gate of a tool that asks first.
 func (t *turn) confirm(c loop.Call, tool *Tool) (loop.Outcome, error) {
 	if len(t.asking) > 0 {
+		t.notRun(c, "another call waits for confirmation")
 		return loop.Outcome{Arguments: c.Arguments, IsError: true,
 			Value: spaced(status{"not_executed", "Another call waits for confirmation. Call this tool again once the user has answered."})}, nil
 	}
@@ -86,6 +97,7 @@ func (t *turn) confirm(c loop.Call, tool *Tool) (loop.Outcome, error) {
 	}
 	q.result = t.awaiting(q, c.Arguments)
 	t.asking[c.Key] = q
+	t.notRun(c, "it waits for the user's confirmation")
 	return loop.Outcome{Arguments: c.Arguments, Value: q.result, Wait: true}, nil
 }
 
@@ -243,6 +255,7 @@ func (t *turn) search(c loop.Call) (loop.Outcome, error) {
 		Query string `json:"query"`
 	}
 	if err := json.Unmarshal(c.Arguments, &args); err != nil || strings.TrimSpace(args.Query) == "" {
+		t.notRun(c, "the query is empty")
 		out.Value = noQuery
 		return out, nil
 	}
@@ -251,15 +264,18 @@ func (t *turn) search(c loop.Call) (loop.Outcome, error) {
 		return out, err
 	}
 	if r.Kind != hook.Continue {
+		t.notRun(c, "a query hook failed")
 		out.Value = noSearch
 		return out, nil
 	}
 	query := r.Payload.Text("query")
 	if strings.TrimSpace(query) == "" {
+		t.notRun(c, "a hook left the query empty")
 		out.Value = noQuery
 		return out, nil
 	}
 	if t.agent.Knowledge == nil {
+		t.notRun(c, "there is nothing to search")
 		out.Value = noKnowledge
 		return out, nil
 	}

@@ -78,6 +78,7 @@ func (t *turn) askModel(ctx context.Context, c step.Call) (any, error) {
 	if in.Live {
 		delta = t.stream(ctx)
 	}
+	began := time.Now()
 	response, err := t.agent.Model.Complete(chat.WithConversation(ctx, t.sender), in.Request, delta)
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
@@ -85,7 +86,7 @@ func (t *turn) askModel(ctx context.Context, c step.Call) (any, error) {
 	if err == nil {
 		return loop.ModelAnswer{Response: response}, nil
 	}
-	answer := loop.ModelAnswer{Failed: err.Error(), Streamed: t.partial.String()}
+	answer := loop.ModelAnswer{Response: chat.Response{Latency: time.Since(began)}, Failed: err.Error(), Streamed: t.partial.String()}
 	var known *chat.Error
 	if errors.As(err, &known) {
 		answer.Status = known.Status

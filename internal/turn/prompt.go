@@ -9,8 +9,7 @@ import (
 	"github.com/belay-run/belay/internal/loop"
 )
 
-// Names of the framework's tools.
-const resolveConfirmation = "resolve_tool_confirmation"
+const resolveConfirmation = conversation.ResolveConfirmation
 
 // Reserved are the names that no tool of an agent may have.
 var Reserved = []string{loop.Listen, loop.Hangup, loop.SearchKnowledge, resolveConfirmation, "activate", "complete_skill", "cancel_skill", "cannot_help", "set_fields"}

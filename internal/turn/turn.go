@@ -241,8 +241,7 @@ func (t *turn) finish(status string) error {
 		err = t.keepRead()
 	}
 	if run := t.running; run != nil {
-		run.Result, run.IsError = conversation.Unknown, true
-		t.add(conversation.Event{Kind: conversation.ToolExecuted, Tool: run})
+		t.rec.BreakOff(*run, t.id, now)
 	}
 	if t.rec.Began() {
 		if t.end.Why == loop.HungUp {

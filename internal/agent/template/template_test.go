@@ -60,7 +60,7 @@ func TestTheScriptAnswers(t *testing.T) {
 		{`[` + asked + `,{"role":"assistant","content":null,"tool_calls":[{"id":"c","type":"function","function":{"name":"search_knowledge","arguments":"{}"}}]},` +
 			`{"role":"tool","tool_call_id":"c","content":"[1] references/opening-hours.md#closed\nOpening hours > Closed\n\nClosed on Sundays.\n\n[2] x\ny\n\nz"}]`, "", "Closed on Sundays."},
 		{`[{"role":"user","content":"what time is it"}]`, "current_time", ""},
-		{`[{"role":"user","content":"my card is [card number]"}]`, "", "never write a card number"},
+		{`[{"role":"user","content":"Do you promise?"}]`, "", "I guarantee"},
 	}
 	for _, tt := range tests {
 		r, err := script.Complete(t.Context(), chat.Request{Messages: json.RawMessage(tt.messages), Tools: []chat.Tool{{Name: "search_knowledge"}}}, nil)

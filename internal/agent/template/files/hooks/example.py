@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import logging
-import re
 
 from belay.hooks import (
-    IncomingMessagePayload,
+    HookRejection,
+    OutgoingTextPayload,
     TurnFinishedPayload,
-    modify_incoming_message,
+    modify_outgoing_text,
     on_turn_finished,
 )
 
 log = logging.getLogger("example")
 
-_CARD = re.compile(r"\b\d(?:[ -]?\d){12,15}\b")
 
-
-@modify_incoming_message()
-async def mask_cards(message: IncomingMessagePayload) -> IncomingMessagePayload:
-    """Modify: the turn waits for it. Card numbers are masked before anything is stored or sent."""
-    return message.model_copy(update={"text": _CARD.sub("[card number]", message.text)})
+@modify_outgoing_text()
+async def no_promises(message: OutgoingTextPayload) -> OutgoingTextPayload:
+    """Modify: the turn waits for it. A text that promises too much is not sent."""
+    if "guarantee" in message.text.lower():
+        raise HookRejection(reason="the text promises something")
+    return message
 
 
 @on_turn_finished()

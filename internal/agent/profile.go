@@ -123,7 +123,7 @@ func (a *Agent) readOwn(top *section) {
 		{"prompt_tokens", &l.PromptTokens, 500, 10_000_000},
 		{"history", &l.History, 1, 1000},
 		{"hook_workers", &l.HookWorkers, 1, 32},
-		{"queue", &l.Queue, 0, 1000},
+		{"queue", &l.Queue, 1, 1000},
 	} {
 		*c.into = limits.count(c.key, c.least, c.most, *c.into)
 	}

@@ -37,7 +37,7 @@ async def steady(request: ModelRequestPayload) -> ModelRequestPayload:
 @modify_tool_result()
 async def redact_patient(result: ToolResultPayload) -> ToolResultPayload:
     """Insurance numbers and birth dates leave neither the tool nor the clinic."""
-    if result.tool_name != "lookup_patient":
+    if result.tool_name != "lookup_patient" or result.is_error:
         return result
     patient = {key: value for key, value in json.loads(result.value).items() if key not in _PRIVATE}
     return result.model_copy(update={"value": json.dumps(patient)})

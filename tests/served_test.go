@@ -323,7 +323,7 @@ func TestDataFolder(t *testing.T) {
 				t.Fatal(err)
 			}
 			return data
-		}, []string{"permission denied", "can this user write to"}},
+		}, []string{"permission denied", "data folder", "--data"}},
 		{"has a folder in the database's place", func(t *testing.T) string {
 			data := t.TempDir()
 			if err := os.MkdirAll(filepath.Join(data, "belay.db"), 0o777); err != nil {

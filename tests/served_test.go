@@ -203,7 +203,7 @@ func (s *service) notes(sender, name string) (n int) {
 	}
 	for line := range strings.Lines(string(b)) {
 		var note apptest.Note
-		if json.Unmarshal([]byte(line), &note) == nil && note.What == name && note.Data["sender_id"] == sender {
+		if strings.Contains(line, sender) && json.Unmarshal([]byte(line), &note) == nil && note.What == name && note.Data["sender_id"] == sender {
 			n++
 		}
 	}

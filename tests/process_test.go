@@ -497,6 +497,21 @@ func TestObserverThatBlocks(t *testing.T) {
 				t.Errorf("asked %d times, began %d times", len(runs), len(notes))
 			}
 		})
+		t.Run("T79 in order, also through the new worker: "+c.point, func(t *testing.T) {
+			var want []string
+			for _, l := range r.Report.Lines {
+				if l.Kind == "point" && l.Observers > 0 {
+					want = append(want, "on_"+l.Point)
+				}
+				if l.Kind == "point" && l.Asked > 0 {
+					want = append(want, "modify_"+l.Point)
+				}
+			}
+			if len(want) < 10 {
+				t.Fatalf("the trace has only %v", want)
+			}
+			expect(t, "hooks", a.asked(sender, everyHook()...), want)
+		})
 		t.Run("T64 what it costs: "+c.point, func(t *testing.T) {
 			if r.Report.Took > own+time.Second+3*busyRoom {
 				t.Errorf("the turn took %v", r.Report.Took)

@@ -155,7 +155,7 @@ func (a *App) workerEvent(e pyhost.Event) {
 // causeOf names why a worker was replaced.
 func causeOf(e pyhost.Event) telemetry.Cause {
 	switch {
-	case strings.Contains(e.Why, "pipe"):
+	case strings.Contains(e.Why, "written to its pipe"):
 		return telemetry.CauseProtocol
 	case strings.Contains(e.Why, "blocked"), strings.Contains(e.Why, "kept it from answering"):
 		return telemetry.CauseBlocked

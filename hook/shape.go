@@ -22,7 +22,7 @@ var errNotJSON = errors.New("the value is not JSON")
 
 func (s Shape) fits(raw json.RawMessage) error {
 	raw = bytes.Trim(raw, space)
-	if !json.Valid(raw) || !utf8.Valid(raw) {
+	if !valid(raw) || !utf8.Valid(raw) {
 		return errNotJSON
 	}
 	first := raw[0]

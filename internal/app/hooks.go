@@ -14,6 +14,7 @@ import (
 	"github.com/belay-run/belay/hook"
 	"github.com/belay-run/belay/internal/agent"
 	"github.com/belay-run/belay/internal/finding"
+	"github.com/belay-run/belay/internal/pyhost"
 	"github.com/belay-run/belay/internal/sqlstore"
 	"github.com/belay-run/belay/internal/vault"
 )
@@ -51,7 +52,7 @@ func ListHooks(ctx context.Context, cfg Config) ([]HookRow, error) {
 	if err != nil {
 		return nil, err
 	}
-	l, err := read(ctx, cfg, nil)
+	l, err := read(ctx, cfg, pyhost.Check, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -202,7 +203,7 @@ func attachOrMake(ctx context.Context, cfg Config) (*sqlstore.Store, error) {
 // fullName finds the hook that a person means. The hook may be the very one that
 // keeps the agent from loading in order, so findings do not matter here.
 func fullName(ctx context.Context, cfg Config, said string) (string, error) {
-	l, err := read(ctx, cfg, nil)
+	l, err := read(ctx, cfg, pyhost.Check, nil)
 	if err != nil {
 		return "", err
 	}

@@ -37,9 +37,13 @@ type loaded struct {
 	findings []finding.Finding
 }
 
+// starter imports an agent's Python.
+type starter func(context.Context, pyhost.Config) (*pyhost.Host, error)
+
 // read reads and checks a folder: everything that can be found in one go. Without
-// a folder there is no host. events hears what happens to workers.
-func read(ctx context.Context, cfg Config, events func(pyhost.Event)) (*loaded, error) {
+// a folder there is no host. start is [pyhost.Load], or [pyhost.Check] when nothing
+// will be asked; events hears what happens to workers.
+func read(ctx context.Context, cfg Config, start starter, events func(pyhost.Event)) (*loaded, error) {
 	l := &loaded{}
 	l.spec, l.findings = agent.Read(cfg.Dir)
 	if info, err := os.Stat(cfg.Dir); err != nil || !info.IsDir() {
@@ -52,7 +56,7 @@ func read(ctx context.Context, cfg Config, events func(pyhost.Event)) (*loaded, 
 		l.script, found = readScript(l.spec.Model)
 		l.findings = append(l.findings, found...)
 	}
-	host, err := pyhost.Load(ctx, pyhost.Config{Dir: cfg.Dir, Python: cfg.Python, Workers: l.spec.Limits.HookWorkers, SDK: sdk.FS,
+	host, err := start(ctx, pyhost.Config{Dir: cfg.Dir, Python: cfg.Python, Workers: l.spec.Limits.HookWorkers, SDK: sdk.FS,
 		Logger: cfg.Logger, OnEvent: events})
 	if err != nil {
 		return nil, errors.Join(err, l.close(ctx))
@@ -115,7 +119,7 @@ func Check(ctx context.Context, cfg Config) (findings []finding.Finding, hooks [
 	if cfg, err = cfg.withDefaults(); err != nil {
 		return nil, nil, err
 	}
-	l, err := read(ctx, cfg, nil)
+	l, err := read(ctx, cfg, pyhost.Check, nil)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -163,7 +167,7 @@ func (v *version) close(ctx context.Context) {
 
 // load loads the folder into a version that can serve.
 func (a *App) load(ctx context.Context) (_ *version, err error) {
-	l, err := read(ctx, a.cfg, a.workerEvent)
+	l, err := read(ctx, a.cfg, pyhost.Load, a.workerEvent)
 	if err != nil {
 		return nil, err
 	}

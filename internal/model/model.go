@@ -49,7 +49,7 @@ const (
 
 // Config says which model is asked, and how. Only Model is always required.
 type Config struct {
-	// Provider is one of [Providers], or any name when BaseURL is set. Empty
+	// Provider is one that [ProviderNamed] finds, or any name when BaseURL is set. Empty
 	// means openai.
 	Provider string
 	Model    string

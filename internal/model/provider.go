@@ -2,7 +2,6 @@ package model
 
 import (
 	"net"
-	"slices"
 	"strings"
 )
 
@@ -27,9 +26,6 @@ var providers = []Provider{
 	{Name: "litellm"},
 	{Name: "vllm"},
 }
-
-// Providers are those known by name.
-func Providers() []Provider { return slices.Clone(providers) }
 
 // ProviderNamed finds a provider; case does not matter, nor whether its words are
 // joined by - or _.

@@ -1,8 +1,6 @@
 package scripted
 
 import (
-	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -24,16 +22,6 @@ func Rules() []finding.Rule {
 		{ID: "script-syntax", Summary: "A script is not readable as YAML.", Help: "Check indentation, quotes and brackets."},
 		{ID: "script-value", Summary: "A value of a script is of the wrong kind.", Help: "The message says what may stand there."},
 	}
-}
-
-// Load reads a script from a file. The findings name the file by its path.
-func Load(path string) (*Script, []finding.Finding) {
-	src, err := os.ReadFile(path)
-	if err != nil {
-		return nil, []finding.Finding{{File: filepath.ToSlash(path), Rule: "script-syntax", Severity: finding.Error,
-			Message: "the script cannot be read", Hint: "check that the file is there and may be read"}}
-	}
-	return Parse(filepath.ToSlash(path), src)
 }
 
 // Parse reads a script. The script is nil when a finding is an error.

@@ -10,7 +10,7 @@
 //	default:
 //	  say: I can only book appointments.
 //
-// [Parse] and [Load] read a script; what is wrong with it comes back as findings.
+// [Parse] reads a script; what is wrong with it comes back as findings.
 // A [Script] is a chat.Model. Its answers follow from the request alone, so one
 // script serves any number of conversations at once. The one exception is a rule
 // with several answers, which gives the next one each time the same conversation

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
@@ -280,23 +279,6 @@ func TestSequencesAreForgotten(t *testing.T) {
 	}
 }
 
-func TestRecording(t *testing.T) {
-	r := Record(script(t, `default: {say: a}`))
-	req := request("user: x")
-	if _, err := r.Complete(chat.WithConversation(t.Context(), "c"), req, func(string) {}); err != nil {
-		t.Fatal(err)
-	}
-	want := string(req.Messages)
-	req.Messages[2] = '!'
-	asks := r.Asks()
-	if len(asks) != 1 || string(asks[0].Request.Messages) != want || asks[0].Conversation != "c" || !asks[0].Streamed || *asks[0].Response.Text != "a" {
-		t.Errorf("%+v", asks)
-	}
-	if r.Name() != "scripted" {
-		t.Error(r.Name())
-	}
-}
-
 // Every script in the manual is read without findings.
 func TestManual(t *testing.T) {
 	manual, err := os.ReadFile("../../../docs/scripted-model.md")
@@ -321,18 +303,5 @@ func TestManual(t *testing.T) {
 				t.Errorf("the manual does not explain %s", key)
 			}
 		}
-	}
-}
-
-func TestLoad(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "s.yml")
-	if _, found := Load(path); len(found) != 1 || found[0].Hint == "" || found[0].File != path {
-		t.Errorf("a missing file: %+v", found)
-	}
-	if err := os.WriteFile(path, []byte("default: {say: a}"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if s, found := Load(path); s == nil || len(found) > 0 {
-		t.Errorf("%+v", found)
 	}
 }

@@ -8,7 +8,12 @@
 // The words are Python-like (and, or, not, in, ==); True, False and None read as
 // true, false and nil. A bare name holds when its value is set and not false. A
 // name that is not defined is nil, never an error, at any depth, and compares as
-// neither less nor greater than anything.
+// neither less nor greater than anything. "is" and "is not" compare too; a single
+// word after them is a text, so that "state is sent" means state == "sent".
+//
+// [Condition.Names] tells which values a condition looks at, so that a check can
+// find the names that lead nowhere. Where short names stand for longer ones,
+// [CompileIn] is told how.
 //
 // A condition cannot run away: there are no loops and no calls but a few
 // functions (len, lower, upper, trim), its length is bounded, and a run has a
@@ -41,13 +46,26 @@ var functions = []string{"len", "lower", "upper", "trim"}
 type Condition struct {
 	source  string
 	program *vm.Program
+	names   [][]string
 }
 
 // String returns the source.
 func (c *Condition) String() string { return c.source }
 
+// MarshalText returns the source, for JSON that people read.
+func (c *Condition) MarshalText() ([]byte, error) { return []byte(c.source), nil }
+
+// Names returns the values that the condition looks at, in the order in which they
+// stand, each once: session.project.name is [session project name].
+func (c *Condition) Names() [][]string { return c.names }
+
 // Compile reads a condition. Its error says what is wrong in one line.
-func Compile(source string) (c *Condition, err error) {
+func Compile(source string) (*Condition, error) { return CompileIn(source, nil) }
+
+// CompileIn reads a condition in which some names stand for longer ones: full gives
+// for the first part of a name what is to stand there, such as [session cart total]
+// for total, or nil to leave it.
+func CompileIn(source string, full func(name string) []string) (c *Condition, err error) {
 	if strings.TrimSpace(source) == "" {
 		return nil, errors.New("the condition is empty")
 	}
@@ -59,28 +77,31 @@ func Compile(source string) (c *Condition, err error) {
 			c, err = nil, errors.New("the condition cannot be compiled")
 		}
 	}()
-	tree, err := parser.Parse(source)
+	text := comparisons(source)
+	tree, err := parser.Parse(text)
 	if err != nil {
 		return nil, plain(err)
 	}
 	if err := allowed(&tree.Node); err != nil {
 		return nil, err
 	}
+	long := &lengthen{full: full}
+	ast.Walk(&tree.Node, long)
 	options := []expr.Option{
 		expr.Env(map[string]any{}), expr.AllowUndefinedVariables(), expr.AsAny(),
 		expr.MaxNodes(maxNodes), expr.DisableAllBuiltins(),
 		expr.Function(holdsName, callHolds, new(func(any) bool)),
 		expr.Function(orderName, callOrder, new(func(string, any, any) bool)),
-		expr.Patch(&rewrite{}),
+		expr.Patch(long), expr.Patch(&rewrite{}),
 	}
 	for _, f := range functions {
 		options = append(options, expr.EnableBuiltin(f))
 	}
-	program, err := expr.Compile(source, options...)
+	program, err := expr.Compile(text, options...)
 	if err != nil {
 		return nil, plain(err)
 	}
-	return &Condition{source: source, program: program}, nil
+	return &Condition{source: source, program: program, names: names(&tree.Node)}, nil
 }
 
 // Holds evaluates the condition over vars, whose values are what

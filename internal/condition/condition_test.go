@@ -62,6 +62,15 @@ func TestHolds(t *testing.T) {
 		{"session['project'].verified", true},
 		{"session.cart.items[0] == 'pen'", true},
 		{"(1 < 2) and (2 < 3)", true},
+		{"session.project.name is not null", true},
+		{"session.project.nothing is None", true},
+		{`"session.project.name" is not null`, true},
+		{`"flag" is true and not ("unknown" is not null)`, true},
+		{"session.project.name is Ann", true},
+		{"session.project.name is not 'Bob' and session.project.age is 17", true},
+		{"session.project.name is session.project.name", true},
+		{`'it is so' == "it is so" and session.project.name is "Ann"`, true},
+		{"session.project.name == 'a is b'", false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.source, func(t *testing.T) {
@@ -103,6 +112,63 @@ func TestAnErrorDoesNotHold(t *testing.T) {
 	}
 }
 
+func TestNames(t *testing.T) {
+	tests := []struct{ source, want string }{
+		{"session.project.name", "session.project.name"},
+		{"not a and (b.c or a)", "a b.c"},
+		{"session['project'].x == session.project.x", "session.project.x"},
+		{"a.b[0] in [c, True, None] and len(d.e) > 1", "a.b c d.e"},
+		{"a[b].c", "a b"},
+		{"a?.b.c ?? d", "a.b.c d"},
+		{"a is stolen or \"b\" is not null", "a b"},
+		{"True", ""},
+		{"a ? b : c.d", "a b c.d"},
+	}
+	for _, tt := range tests {
+		c, err := condition.Compile(tt.source)
+		if err != nil {
+			t.Fatalf("%s: %v", tt.source, err)
+		}
+		var got []string
+		for _, chain := range c.Names() {
+			got = append(got, strings.Join(chain, "."))
+		}
+		if strings.Join(got, " ") != tt.want {
+			t.Errorf("%s: got %q", tt.source, got)
+		}
+	}
+}
+
+func TestCompileIn(t *testing.T) {
+	full := func(name string) []string {
+		switch name {
+		case "total":
+			return []string{"session", "cart", "total"}
+		case "project":
+			return []string{"session", "project"}
+		}
+		return nil
+	}
+	c, err := condition.CompileIn("total > 3 and project.name is Ann and session.cart.total and other", full)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := c.Holds(vars(t, `{"session": {"cart": {"total": 4}, "project": {"name": "Ann"}}, "other": 1, "total": 1}`)); !got || err != nil {
+		t.Errorf("got %v, %v", got, err)
+	}
+	var got []string
+	for _, chain := range c.Names() {
+		got = append(got, strings.Join(chain, "."))
+	}
+	if want := "session.cart.total session.project.name other"; strings.Join(got, " ") != want {
+		t.Errorf("names %v", got)
+	}
+	text, err := json.Marshal(c)
+	if err != nil || string(text) != `"total \u003e 3 and project.name is Ann and session.cart.total and other"` {
+		t.Errorf("as JSON %s, %v", text, err)
+	}
+}
+
 func TestCompileRefuses(t *testing.T) {
 	for _, source := range []string{
 		"", "  ", "a ==", "a b", "((a)", "exec('x')", "session.delete()", "1..100000000", "map(1..9, #)", "all(a, # > 1)",
@@ -126,7 +192,7 @@ func TestCompileRefuses(t *testing.T) {
 }
 
 func FuzzCompile(f *testing.F) {
-	for _, s := range []string{"a.b and not c", "x in [1, 2]", "a ?? b", "{'a': 1}.a", "a[1:2]", "1 % 0", "b'x'", "a?.b", "-a ** 2"} {
+	for _, s := range []string{"a.b and not c", "x in [1, 2]", "a ?? b", "{'a': 1}.a", "a[1:2]", "1 % 0", "b'x'", "a?.b", "-a ** 2", `"a" is not null`, "a is b or 'is' is c"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, source string) {
@@ -135,5 +201,14 @@ func FuzzCompile(f *testing.F) {
 			return
 		}
 		_, _ = c.Holds(map[string]any{"a": map[string]any{"b": true}, "x": 1.0}) // any answer, no panic
+		c, err = condition.CompileIn(source, func(name string) []string { return []string{"session", "own", name} })
+		if err != nil {
+			return // longer names may be too many
+		}
+		for _, chain := range c.Names() {
+			if len(chain) < 3 || chain[0] != "session" {
+				t.Errorf("%q has the name %q", source, chain)
+			}
+		}
 	})
 }

@@ -1,6 +1,10 @@
 package wording
 
-import "github.com/belay-run/belay/internal/condition"
+import (
+	"slices"
+
+	"github.com/belay-run/belay/internal/condition"
+)
 
 // texts are the built-in responses by language. Every language has every name.
 // ConfirmTool's first text is for a call with arguments, confirmPlain for one
@@ -18,6 +22,10 @@ var texts = map[string]map[string]string{
 		ConfirmTool:       "I am about to run {tool} with {arguments}. Shall I go ahead?",
 		confirmPlain:      "I am about to run {tool}. Shall I go ahead?",
 		ConfirmDenied:     "All right, I won't do that.",
+		AskContinue:       "Is there anything else I can do for you?",
+		AskResume:         "Shall we go back to {interrupted_task_name}?",
+		DeclineInDomain:   "I'm sorry, that is something I can't help with here.",
+		DeclineOther:      "I'm sorry, that lies outside what I can help with.",
 	},
 	"de": {
 		IncomingRejected:  "Es tut mir leid, bei dieser Nachricht kann ich nicht helfen.",
@@ -31,6 +39,10 @@ var texts = map[string]map[string]string{
 		ConfirmTool:       "Ich würde jetzt {tool} ausführen, mit {arguments}. Soll ich das tun?",
 		confirmPlain:      "Ich würde jetzt {tool} ausführen. Soll ich das tun?",
 		ConfirmDenied:     "In Ordnung, das lasse ich.",
+		AskContinue:       "Kann ich sonst noch etwas für Sie tun?",
+		AskResume:         "Möchten Sie mit {interrupted_task_name} weitermachen?",
+		DeclineInDomain:   "Es tut mir leid, dabei kann ich hier nicht helfen.",
+		DeclineOther:      "Es tut mir leid, das gehört nicht zu dem, wobei ich helfen kann.",
 	},
 	"es": {
 		IncomingRejected:  "Lo siento, no puedo ayudar con ese mensaje.",
@@ -44,6 +56,10 @@ var texts = map[string]map[string]string{
 		ConfirmTool:       "Voy a ejecutar {tool} con {arguments}. ¿Quiere que siga?",
 		confirmPlain:      "Voy a ejecutar {tool}. ¿Quiere que siga?",
 		ConfirmDenied:     "De acuerdo, no lo haré.",
+		AskContinue:       "¿Puedo ayudarle en algo más?",
+		AskResume:         "¿Quiere volver a {interrupted_task_name}?",
+		DeclineInDomain:   "Lo siento, con eso no puedo ayudar aquí.",
+		DeclineOther:      "Lo siento, eso queda fuera de lo que puedo hacer por usted.",
 	},
 }
 
@@ -69,7 +85,9 @@ func builtin(language string) map[string][]Variant {
 		case ConfirmTool:
 			book[name] = []Variant{{Text: text, Condition: withArguments}, {Text: of[confirmPlain]}}
 		default:
-			book[name] = []Variant{{Text: text}}
+			// What Belay's own skills say may be put into other words; refusals and
+			// failures may not.
+			book[name] = []Variant{{Text: text, Rephrase: slices.Contains(OfSkills, name)}}
 		}
 	}
 	return book

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 
@@ -93,6 +94,47 @@ func TestPick(t *testing.T) {
 	}
 	if !strings.Contains(log.String(), "utter_bad") {
 		t.Errorf("the failed condition is not in the log: %s", &log)
+	}
+}
+
+func TestSkills(t *testing.T) {
+	say := func(text string) []wording.Variant { return []wording.Variant{{Text: text}} }
+	book := wording.NewWithSkills("en", map[string][]wording.Variant{
+		"utter_project": say("project"), "utter_both": say("project"), wording.AskContinue: say("project"),
+	}, map[string]map[string][]wording.Variant{
+		"b": {"utter_both": say("b"), "utter_skills": say("b"), wording.AskResume: say("b"), "utter_if": {{Text: "b", Condition: when(t, "no")}}},
+		"a": {"utter_skills": say("a"), "utter_a": say("a {x}"), "utter_if": say("a")},
+	})
+	tests := []struct{ skill, name, want string }{
+		{"", "utter_project", "project"},
+		{"b", "utter_project", "project"},
+		{"b", "utter_both", "b"},
+		{"a", "utter_both", "project"},
+		{"", "utter_both", "project"},
+		{"b", "utter_skills", "b"},
+		{"", "utter_skills", "a"},
+		{"c", "utter_skills", "a"},
+		{"b", "utter_a", "a 1"},
+		{"b", "utter_if", "a"},
+		{"b", wording.AskContinue, "project"},
+		{"a", wording.AskResume, "b"},
+		{"b", wording.DeclineOther, "I'm sorry, that lies outside what I can help with."},
+		{"b", "utter_nowhere", ""},
+	}
+	for _, tt := range tests {
+		if got, _, ok := book.PickIn(tt.skill, tt.name, map[string]any{"x": 1}); got != tt.want || ok != (tt.want != "") || tt.want != "" != book.Has(tt.name) {
+			t.Errorf("%s in %q: got %q, %v", tt.name, tt.skill, got, ok)
+		}
+	}
+	if !book.Own("utter_a") || book.Own(wording.DeclineOther) || !slices.Contains(book.Names(), "utter_a") {
+		t.Error("Own or Names is wrong")
+	}
+	for _, language := range []string{"en", "de", "es"} {
+		for _, name := range wording.OfSkills {
+			if text, rephrase, ok := wording.New(language, nil).Pick(name, map[string]any{"interrupted_task_name": "x"}); !ok || !rephrase || strings.Contains(text, "{") {
+				t.Errorf("%s in %s: %q, %v, %v", name, language, text, rephrase, ok)
+			}
+		}
 	}
 }
 

@@ -13,15 +13,25 @@ import (
 
 // tools runs the Python tools of a folder for turns.
 type tools struct {
-	host *pyhost.Host
-	list []turn.Tool
-	log  *slog.Logger
+	host  *pyhost.Host
+	list  []turn.Tool
+	files map[toolID]string
+	log   *slog.Logger
 }
 
+// toolID tells a skill's tool from others of its name.
+type toolID struct{ skill, name string }
+
 func newTools(h *pyhost.Host, log *slog.Logger) *tools {
-	t := &tools{host: h, log: log}
+	t := &tools{host: h, log: log, files: map[toolID]string{}}
 	for _, info := range h.Tools() {
+		id := toolID{info.Skill, info.Name}
+		if _, taken := t.files[id]; taken {
+			continue // the check has said so
+		}
+		t.files[id] = info.File
 		t.list = append(t.list, turn.Tool{
+			Skill:   info.Skill,
 			Tool:    chat.Tool{Name: info.Name, Description: info.Description, Parameters: info.Parameters},
 			Confirm: info.RequiresConfirmation, Question: info.UtterForConfirmation, Denial: info.UtterOnUserDenial, OnSuccess: info.OnSuccess,
 			Timeout: info.Timeout,
@@ -39,10 +49,17 @@ var outcomes = map[pyhost.Outcome]turn.ToolOutcome{
 // Run runs a tool. What the model reads of a failure names its kind, never the
 // text of an exception.
 func (t *tools) Run(ctx context.Context, c turn.ToolCall) turn.ToolAnswer {
-	a := t.host.CallTool(ctx, pyhost.ToolCall{Tool: c.Tool, Arguments: c.Arguments, SenderID: c.Sender, TurnID: c.Turn, Channel: c.Channel, Call: c.Call,
-		Key: c.Sender, Limit: c.Timeout})
+	call := pyhost.ToolCall{Tool: c.Tool, File: t.files[toolID{c.Owner, c.Tool}], Arguments: c.Arguments, SenderID: c.Sender, TurnID: c.Turn,
+		Channel: c.Channel, Call: c.Call, Key: c.Sender, Limit: c.Timeout}
+	if c.Memory != nil {
+		call.Memory = &pyhost.Memory{Values: c.Memory, Skill: c.Skill, Closed: c.Closed}
+	}
+	a := t.host.CallTool(ctx, call)
 	t.report(c, a)
-	out := turn.ToolAnswer{Outcome: outcomes[a.Outcome], Text: a.Text, Took: a.Took}
+	out := turn.ToolAnswer{Outcome: outcomes[a.Outcome], Text: a.Text, Took: a.Took, Reads: a.Reads, Said: a.Said}
+	for _, w := range a.Writes {
+		out.Writes = append(out.Writes, turn.Write{Name: w.Name, Value: w.Value})
+	}
 	switch {
 	case a.Outcome == pyhost.OK:
 		out.Text = rawjson.Written(a.Value)

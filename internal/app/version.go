@@ -50,7 +50,7 @@ func read(ctx context.Context, cfg Config, start starter, events func(pyhost.Eve
 		return l, nil // the findings say so
 	}
 	var found []finding.Finding
-	l.index, found = knowledge.Open(cfg.Dir, l.spec.KnowledgeFiles, l.spec.Language)
+	l.index, found = knowledge.Open(cfg.Dir, references(l.spec), l.spec.Language)
 	l.findings = append(l.findings, found...)
 	if l.spec.Model.Provider == agent.Scripted && cfg.Client == nil && cfg.Model == "" {
 		l.script, found = readScript(l.spec.Model)
@@ -204,7 +204,7 @@ func (a *App) newAgent(l *loaded, model chat.Model, engine *hook.Engine) *turn.A
 		ID: s.ID,
 		Profile: turn.Profile{Name: s.Name, Persona: s.Persona, Rules: s.Rules, TextRules: s.TextRules,
 			Instructions: s.Instructions, Language: s.Language, Searches: searches(s)},
-		Hooks: engine, Model: model, Tools: newTools(l.host, a.cfg.Logger), Words: s.Responses.WithLog(a.cfg.Logger),
+		Skills: s.Skills, Hooks: engine, Model: model, Tools: newTools(l.host, a.cfg.Logger), Words: s.Responses.WithLog(a.cfg.Logger),
 		Limits:  loop.Limits{Iterations: s.Limits.Iterations, EmptyRetries: orNone(s.Limits.EmptyRetries)},
 		History: s.Limits.History, ToolTimeout: s.ToolTimeout, Logger: a.cfg.Logger, Clock: a.cfg.Clock, NewID: newID,
 	}
@@ -223,6 +223,17 @@ func orNone(n int) int {
 		return -1
 	}
 	return n
+}
+
+// references are the documents of the project and of its skills.
+func references(s *agent.Agent) []string {
+	out := slices.Clone(s.KnowledgeFiles)
+	if s.Skills != nil {
+		for _, k := range s.Skills.Skills {
+			out = append(out, k.References...)
+		}
+	}
+	return out
 }
 
 // searches says whether the agent has, or should have, something to search.
@@ -252,8 +263,12 @@ type searcher struct{ index *knowledge.Index }
 
 const passages = 5
 
-func (s searcher) Search(ctx context.Context, query string) ([]json.RawMessage, error) {
-	found, err := s.index.Search(ctx, query, passages)
+func (s searcher) Search(ctx context.Context, query, skill string) ([]json.RawMessage, error) {
+	scopes := []string{knowledge.Project}
+	if skill != "" {
+		scopes = append(scopes, skill)
+	}
+	found, err := s.index.Search(ctx, query, passages, scopes...)
 	if err != nil {
 		return nil, err
 	}

@@ -27,7 +27,25 @@ const (
 	ConfirmAsked    Kind = "confirmation_requested"
 	ConfirmResolved Kind = "confirmation_resolved"
 	TurnInterrupted Kind = "turn_interrupted" // the process died in the turn; written when the conversation goes on
+
+	MemorySet        Kind = "memory_set"
+	MemoryCleared    Kind = "memory_cleared"
+	SkillActivated   Kind = "skill_activated"
+	SkillCompleted   Kind = "skill_completed"
+	SkillCancelled   Kind = "skill_cancelled"
+	SkillInterrupted Kind = "skill_interrupted" // another was activated before it was done
+	SkillResumed     Kind = "skill_resumed"
+	BlockEntered     Kind = "ordered_block_entered"
+	BlockStep        Kind = "ordered_block_step"  // the block went on to a step
+	BlockAsked       Kind = "ordered_block_asked" // the step's question was asked
+	BlockCompleted   Kind = "ordered_block_completed"
+	BlockCancelled   Kind = "ordered_block_cancelled"
+	Unsupported      Kind = "unsupported_request_classified"
 )
+
+// Opening is the message by which a channel begins a session without a word of the
+// user's.
+const Opening = "/session_start"
 
 // Sources of a bot's text, as the export's metadata mantle_response_source says
 // them.
@@ -42,6 +60,8 @@ const (
 const (
 	SourceConfirmation = "tool_confirmation"
 	SourceStep         = "execute_step"
+	SourceReplay       = "correction_replay" // run again because a value it used was corrected
+	SourceValidation   = "memory_validation" // judges a value that the model set
 )
 
 // Event is one entry of the record. Which fields are set follows from Kind.
@@ -75,6 +95,20 @@ type Event struct {
 	Status string `json:"status,omitempty"`
 	// Note says more, such as the routing of a turn that ended on "listen".
 	Note string `json:"note,omitempty"`
+
+	// Skill, Block and Step say what of the agent's skills an event is about.
+	Skill string `json:"skill_id,omitempty"`
+	Block string `json:"block_id,omitempty"`
+	Step  string `json:"step_id,omitempty"`
+	// Memory is what was set or cleared.
+	Memory *Memory `json:"memory,omitempty"`
+}
+
+// Memory is the writing of one memory value.
+type Memory struct {
+	Name  string          `json:"key"` // full name, such as "project.name"
+	Value json.RawMessage `json:"value,omitempty"`
+	By    string          `json:"by,omitempty"` // what wrote it: set_fields, set_memory, fill, engine, or a tool's name
 }
 
 // Discarded is why a text was not used.
@@ -94,6 +128,14 @@ type ToolRun struct {
 	CallType  string          `json:"tool_call_type,omitempty"`
 	BatchID   string          `json:"tool_batch_id,omitempty"` // <iteration>-<first call id>
 	Source    string          `json:"source,omitempty"`        // set when no batch made the run
+	// Skill is the skill whose tool it is; "" for a shared tool.
+	Skill string `json:"skill_id,omitempty"`
+	// Step is the step of an ordered block that made the run.
+	Step string `json:"step_id,omitempty"`
+	// Uses are the memory values that the run was given or read, Wrote those that
+	// it set, by their full names; kept of runs that a step made.
+	Uses  []string `json:"uses,omitempty"`
+	Wrote []string `json:"wrote,omitempty"`
 }
 
 // ID names a conversation.

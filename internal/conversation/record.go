@@ -25,6 +25,10 @@ type Record struct {
 	batch   []ToolRun
 	agreed  *ToolRun // the confirmed call that runs, or ran, in the open turn
 	open    string   // the turn that began and has not ended
+
+	// Memo is what a user of the record has made of its events, so as not to make
+	// it anew at each turn.
+	Memo any
 }
 
 // Open loads a conversation. store may be nil: then nothing is kept.
@@ -88,7 +92,7 @@ func (r *Record) take(e Event) {
 		}
 		r.pending = nil
 	case ToolBatch:
-		r.batch = append([]ToolRun(nil), e.Batch...)
+		r.batch = append(r.batch[:len(r.batch):len(r.batch)], e.Batch...)
 	case ToolExecuted:
 		r.answered(e.Tool)
 	case BotTurnEnded, TurnInterrupted:
@@ -99,7 +103,7 @@ func (r *Record) take(e Event) {
 // answered takes a call off the list of those begun.
 func (r *Record) answered(run *ToolRun) {
 	for i := range r.batch {
-		if r.batch[i].CallID == run.CallID {
+		if b := r.batch[i]; b.CallID == run.CallID && (b.CallID != "" || b.Name == run.Name) {
 			r.batch = append(r.batch[:i:i], r.batch[i+1:]...)
 			return
 		}

@@ -33,7 +33,7 @@ func groups(events []Event) []group {
 	for i := range events {
 		e := &events[i]
 		switch {
-		case e.Discarded != nil:
+		case e.Discarded != nil, e.Kind == User && e.Text == Opening:
 		case e.Kind == User:
 			out, batch = append(out, group{role: "user", text: userText(e)}), ""
 		case e.Kind == Bot && e.BatchID != "":

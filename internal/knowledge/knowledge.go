@@ -44,7 +44,7 @@ import (
 // Passage is a piece of a reference.
 type Passage struct {
 	Text   string  `json:"text"`
-	Scope  string  `json:"scope"`  // whose references it is from; "project"
+	Scope  string  `json:"scope"`  // whose references it is from: "project", or a skill's id
 	Source string  `json:"source"` // file, relative to the agent's folder, and "#" with its heading
 	Score  float64 `json:"score"`  // from 0 to 1; see the package comment
 }
@@ -88,7 +88,18 @@ func Open(dir string, files []string, language string) (*Index, []finding.Findin
 const (
 	body    = "text"
 	heading = "heading"
+	scoped  = "scope"
 )
+
+// scopeOf tells the references of a skill, skills/<id>/references/…, from the
+// project's.
+func scopeOf(source string) string {
+	if rest, ok := strings.CutPrefix(source, "skills/"); ok {
+		id, _, _ := strings.Cut(rest, "/")
+		return id
+	}
+	return Project
+}
 
 func build(pieces []piece, language string) (*Index, error) {
 	m, name, err := mappingFor(language)
@@ -103,10 +114,11 @@ func build(pieces []piece, language string) (*Index, error) {
 	x := &Index{index: index, analyzer: m.AnalyzerNamed(name), passages: make([]Passage, 0, len(pieces))}
 	batch := index.NewBatch()
 	for i, p := range pieces {
-		if err := batch.Index(strconv.Itoa(i), map[string]any{body: p.body, heading: p.heading}); err != nil {
+		scope := scopeOf(p.source)
+		if err := batch.Index(strconv.Itoa(i), map[string]any{body: p.body, heading: p.heading, scoped: scope}); err != nil {
 			return nil, errors.Join(fmt.Errorf("index %s: %w", p.source, err), index.Close())
 		}
-		x.passages = append(x.passages, Passage{Text: p.text(), Scope: Project, Source: p.source})
+		x.passages = append(x.passages, Passage{Text: p.text(), Scope: scope, Source: p.source})
 		if batch.Size() < 500 && i+1 < len(pieces) {
 			continue
 		}
@@ -118,6 +130,21 @@ func build(pieces []piece, language string) (*Index, error) {
 	return x, nil
 }
 
+// within keeps a query to the scopes.
+func within(q query.Query, scopes []string) query.Query {
+	if len(scopes) == 0 {
+		return q
+	}
+	var in []query.Query
+	for _, s := range scopes {
+		term := bleve.NewTermQuery(s)
+		term.SetField(scoped)
+		term.SetBoost(0)
+		in = append(in, term)
+	}
+	return bleve.NewConjunctionQuery(q, bleve.NewDisjunctionQuery(in...))
+}
+
 // Len returns the number of passages.
 func (x *Index) Len() int { return len(x.passages) }
 
@@ -125,8 +152,9 @@ func (x *Index) Len() int { return len(x.passages) }
 func (x *Index) Close() error { return x.index.Close() }
 
 // Search returns the k passages that fit a question best, the best first; none
-// when no word of it is anywhere.
-func (x *Index) Search(ctx context.Context, question string, k int) ([]Passage, error) {
+// when no word of it is anywhere. With scopes only passages of these are looked
+// at.
+func (x *Index) Search(ctx context.Context, question string, k int, scopes ...string) ([]Passage, error) {
 	words := x.words(question)
 	if len(words) == 0 || k <= 0 {
 		return nil, nil
@@ -139,7 +167,7 @@ func (x *Index) Search(ctx context.Context, question string, k int) ([]Passage, 
 		inHeading.SetBoost(1.5)
 		any = append(any, inBody, inHeading)
 	}
-	request := bleve.NewSearchRequestOptions(bleve.NewDisjunctionQuery(any...), max(candidates, k), 0, false)
+	request := bleve.NewSearchRequestOptions(within(bleve.NewDisjunctionQuery(any...), scopes), max(candidates, k), 0, false)
 	request.IncludeLocations = true // they say which words were found
 	result, err := x.index.SearchInContext(ctx, request)
 	if err != nil {

@@ -310,3 +310,51 @@ func BenchmarkSearch(b *testing.B) {
 		}
 	}
 }
+
+func TestSearchKeepsToScopes(t *testing.T) {
+	dir := t.TempDir()
+	files := map[string]string{
+		"references/fees.md":             "# Fees\n\nA transfer costs nothing.",
+		"skills/cards/references/a.md":   "# Cards\n\nA new card costs five euros.",
+		"skills/savings/references/b.md": "# Savings\n\nA savings account costs nothing.",
+	}
+	var names []string
+	for name, text := range files {
+		path := filepath.Join(dir, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	x, findings := knowledge.Open(dir, names, "en")
+	if len(findings) > 0 {
+		t.Fatal(findings)
+	}
+	defer func() { _ = x.Close() }()
+	for _, tt := range []struct {
+		scopes []string
+		want   []string
+	}{
+		{nil, []string{"cards", "project", "savings"}},
+		{[]string{knowledge.Project, "cards"}, []string{"cards", "project"}},
+		{[]string{"savings"}, []string{"savings"}},
+		{[]string{"nobody"}, nil},
+	} {
+		found, err := x.Search(context.Background(), "what does it cost", 5, tt.scopes...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, p := range found {
+			got = append(got, p.Scope)
+		}
+		slices.Sort(got)
+		if !slices.Equal(got, tt.want) {
+			t.Errorf("scopes %v: passages of %v, want %v", tt.scopes, got, tt.want)
+		}
+	}
+}

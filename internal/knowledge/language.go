@@ -51,6 +51,9 @@ func mappingFor(language string) (*mapping.IndexMappingImpl, string, error) {
 	passage := bleve.NewDocumentStaticMapping()
 	passage.AddFieldMappingsAt(body, text)
 	passage.AddFieldMappingsAt(heading, text)
+	scope := bleve.NewKeywordFieldMapping()
+	scope.Store, scope.DocValues, scope.IncludeInAll = false, false, false
+	passage.AddFieldMappingsAt(scoped, scope)
 	m.DefaultMapping = passage
 	m.DefaultAnalyzer = name
 	m.ScoringModel = index.BM25Scoring

@@ -67,7 +67,7 @@ type Why string
 // The reasons.
 const (
 	Said       Why = "said"        // the model's text was sent
-	Waiting    Why = "waiting"     // the user was asked for a confirmation
+	Waiting    Why = "waiting"     // the user was asked something: a confirmation, a value
 	Listening  Why = "listen"      // the model chose to wait
 	HungUp     Why = "hangup"      // the model ended the session
 	Cap        Why = "iterations"  // the iteration cap was reached

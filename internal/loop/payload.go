@@ -100,8 +100,8 @@ func show(calls []Call) json.RawMessage {
 	return rawjson.Must(out)
 }
 
-// called gives the calls that a model made.
-func called(calls []chat.ToolCall) []Call {
+// Called gives the calls that a model made.
+func Called(calls []chat.ToolCall) []Call {
 	out := make([]Call, len(calls))
 	for i, c := range calls {
 		out[i] = Call{ID: c.ID, Type: c.Type, Name: c.Name, Arguments: c.Arguments}

@@ -20,6 +20,9 @@ func (l *Loop) prompt(s State) (State, error) {
 	if err != nil {
 		return s, err
 	}
+	if p.Wait {
+		return s.end(End{Why: Waiting}), nil
+	}
 	if p.Cut > 0 {
 		l.note(fmt.Sprintf("%d messages were cut to meet the token budget", p.Cut))
 	}
@@ -84,7 +87,7 @@ func (l *Loop) complete(s State) (State, error) {
 		return l.broken(s, got)
 	}
 	s.Phase, s.Request = Judging, nil
-	s.Text, s.Calls, s.Streamed = got.Response.Text, called(got.Response.ToolCalls), live
+	s.Text, s.Calls, s.Streamed = got.Response.Text, Called(got.Response.ToolCalls), live
 	s.Latency = got.Response.Latency.Milliseconds()
 	return s, nil
 }

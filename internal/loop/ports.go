@@ -40,6 +40,8 @@ type Prompt struct {
 	Tools    []chat.Tool
 	// Cut is how many messages were left out to meet the budget.
 	Cut int
+	// Wait ends the turn without a request: the user was asked something.
+	Wait bool
 }
 
 // Speech is a text for the user.

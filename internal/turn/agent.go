@@ -14,8 +14,10 @@ import (
 
 	"github.com/belay-run/belay/hook"
 	"github.com/belay-run/belay/internal/chat"
+	"github.com/belay-run/belay/internal/condition"
 	"github.com/belay-run/belay/internal/conversation"
 	"github.com/belay-run/belay/internal/loop"
+	"github.com/belay-run/belay/internal/skill"
 	"github.com/belay-run/belay/internal/step"
 )
 
@@ -27,6 +29,8 @@ type Agent struct {
 	Hooks   *hook.Engine
 	Model   chat.Model
 	Tools   Tools
+	// Skills are nil when the agent has neither skills nor memory.
+	Skills *skill.Set
 	// Knowledge is nil when there is nothing to search.
 	Knowledge Knowledge
 	Words     Words
@@ -62,11 +66,16 @@ type Tools interface {
 // Tool is one tool of the agent.
 type Tool struct {
 	chat.Tool
+	Skill     string // whose own tool it is; "" for one that is shared
+	Server    string // the MCP server that has it; "" for a Python tool
 	Confirm   bool   // ask the user before it runs
 	Question  string // response that asks; "" for the built-in one
 	Denial    string // response when the user says no; "" for none
 	OnSuccess string // response when it succeeded; "" for none
+	OnFailure string // response when it failed; "" for none
 	Timeout   time.Duration
+
+	requires *condition.Condition // of the active skill's constraint
 }
 
 // ToolCall is one run of a tool.
@@ -78,6 +87,20 @@ type ToolCall struct {
 	Turn      string          `json:"turn_id"`
 	Call      json.RawMessage `json:"call,omitempty"`
 	Channel   json.RawMessage `json:"channel,omitempty"`
+	// Owner and Server tell tools of one name apart; see [Tool].
+	Owner  string `json:"owner,omitempty"`
+	Server string `json:"server,omitempty"`
+	// Skill is the active skill, Memory the declared values by their full names
+	// (null for one that is not set), Closed those that may not be written again.
+	Skill  string                     `json:"skill,omitempty"`
+	Memory map[string]json.RawMessage `json:"memory,omitempty"`
+	Closed []string                   `json:"closed,omitempty"`
+}
+
+// Write is a memory value that a tool set; null clears it.
+type Write struct {
+	Name  string          `json:"name"` // full name
+	Value json.RawMessage `json:"value"`
 }
 
 // ToolOutcome says how a run ended.
@@ -98,19 +121,27 @@ type ToolAnswer struct {
 	// Text is what the model reads: JSON text for an object.
 	Text string        `json:"text"`
 	Took time.Duration `json:"took_ns"`
+	// Writes are the memory values that it set, Reads the names of those it asked
+	// for, Said the texts that it sent to the user.
+	Writes []Write  `json:"writes,omitempty"`
+	Reads  []string `json:"reads,omitempty"`
+	Said   []string `json:"said,omitempty"`
 }
 
 // Knowledge searches the agent's references.
 type Knowledge interface {
-	// Search returns passages as JSON objects {text, scope, source, score}.
-	Search(ctx context.Context, query string) ([]json.RawMessage, error)
+	// Search returns passages as JSON objects {text, scope, source, score}, of the
+	// project's references and of those of the skill, "" for none.
+	Search(ctx context.Context, query, skill string) ([]json.RawMessage, error)
 }
 
-// Words gives fixed texts: the project's responses, then the built-in wording.
+// Words gives fixed texts: the skill's and the project's responses, then the
+// built-in wording.
 type Words interface {
-	// Pick renders a response. rephrase says that a model may reword it; ok is
-	// false when there is none of that name.
-	Pick(name string, vars map[string]any) (text string, rephrase, ok bool)
+	// PickIn renders a response; those of the active skill, "" for none, come
+	// first. rephrase says that a model may reword it; ok is false when there is
+	// none of that name.
+	PickIn(skill, name string, vars map[string]any) (text string, rephrase, ok bool)
 }
 
 // Fit cuts messages to the token budget. protect says which must stay. It
@@ -186,18 +217,6 @@ func (a *Agent) history() int {
 		return 10
 	}
 	return a.History
-}
-
-func (a *Agent) tool(name string) *Tool {
-	if a.Tools == nil {
-		return nil
-	}
-	for _, t := range a.Tools.List() {
-		if t.Name == name {
-			return &t
-		}
-	}
-	return nil
 }
 
 func (a *Agent) timeout(t *Tool) time.Duration {

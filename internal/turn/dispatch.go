@@ -3,6 +3,7 @@ package turn
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/belay-run/belay/hook"
@@ -33,7 +34,7 @@ type innerRun struct {
 func (t *turn) Begin(batch []loop.Call) error {
 	e := conversation.Event{Kind: conversation.ToolBatch}
 	for _, c := range batch {
-		if tool := t.agent.tool(c.Name); c.Offered && (c.Name == resolveConfirmation || tool != nil && !tool.Confirm) {
+		if tool := t.tool(c.Name); c.Offered && (c.Name == resolveConfirmation || tool != nil && !tool.Confirm) {
 			e.Batch = append(e.Batch, conversation.ToolRun{Name: c.Name, Arguments: json.RawMessage(`{}`), CallID: c.ID, CallType: c.Type, BatchID: c.Batch})
 		}
 	}
@@ -66,15 +67,26 @@ func (t *turn) Dispatch(c loop.Call) (loop.Outcome, error) {
 	case c.Name == resolveConfirmation:
 		return t.resolve(c)
 	}
-	tool := t.agent.tool(c.Name)
-	if tool == nil {
-		return fail("Error: there is no tool named %q. Nothing was done.", c.Name)
+	if out, known, err := t.steer(c); known {
+		return out, err
 	}
-	if tool.Confirm {
+	tool := t.tool(c.Name)
+	switch {
+	case tool == nil:
+		return fail("Error: there is no tool named %q. Nothing was done.", c.Name)
+	case t.state != nil && !t.agent.Skills.Holds(t.state, tool.requires):
+		t.notRun(c, "its requires does not hold")
+		return loop.Outcome{Arguments: c.Arguments, Value: notNow, IsError: true}, nil
+	case tool.Confirm:
 		return t.confirm(c, tool)
 	}
 	return t.runTool(c, tool, c.Arguments)
 }
+
+const (
+	notNow       = "Error: what this tool requires does not hold. Nothing was done."
+	anotherWaits = "Another call waits for confirmation. Call this tool again once the user has answered."
+)
 
 // notRun says in the trace that a call ran nothing, and why.
 func (t *turn) notRun(c loop.Call, why string) {
@@ -83,17 +95,15 @@ func (t *turn) notRun(c loop.Call, why string) {
 
 // confirm closes the gate of a tool that asks first.
 func (t *turn) confirm(c loop.Call, tool *Tool) (loop.Outcome, error) {
-	if len(t.asking) > 0 {
+	if len(t.asking) > 0 || t.rec.Pending() != nil {
 		t.notRun(c, "another call waits for confirmation")
-		return loop.Outcome{Arguments: c.Arguments, IsError: true,
-			Value: spaced(status{"not_executed", "Another call waits for confirmation. Call this tool again once the user has answered."})}, nil
+		return loop.Outcome{Arguments: c.Arguments, IsError: true, Value: spaced(status{"not_executed", anotherWaits})}, nil
 	}
-	q := asked{tool: tool, name: tool.Question}
-	if q.name == "" {
-		q.name = responseConfirm
-	}
-	if _, _, ok := t.agent.Words.Pick(q.name, wording.ConfirmVars(tool.Name, c.Arguments)); !ok {
-		return loop.Outcome{}, fmt.Errorf("there is no response %s to ask for the confirmation of %s", q.name, c.Name)
+	q := asked{tool: tool, name: question(tool)}
+	if text, _, ok := t.pick(q.name, wording.ConfirmVars(tool.Name, c.Arguments)); !ok || strings.TrimSpace(text) == "" {
+		t.agent.Logger.Error("a call cannot be confirmed: no variant of its question fits", "tool", c.Name, "response", q.name, "turn", t.id)
+		t.notRun(c, "no variant of "+q.name+" fits, so the user cannot be asked")
+		return loop.Outcome{Arguments: c.Arguments, IsError: true, Value: "Error: the user cannot be asked to confirm this call. Nothing was done."}, nil
 	}
 	q.result = t.awaiting(q, c.Arguments)
 	t.asking[c.Key] = q
@@ -101,9 +111,17 @@ func (t *turn) confirm(c loop.Call, tool *Tool) (loop.Outcome, error) {
 	return loop.Outcome{Arguments: c.Arguments, Value: q.result, Wait: true}, nil
 }
 
+// question names the response that asks for a tool's confirmation.
+func question(tool *Tool) string {
+	if tool.Question != "" {
+		return tool.Question
+	}
+	return responseConfirm
+}
+
 // awaiting is the result of a call that waits for the user: it has the question.
 func (t *turn) awaiting(q asked, args json.RawMessage) string {
-	text, _, _ := t.agent.Words.Pick(q.name, wording.ConfirmVars(q.tool.Name, args)) // confirm has seen that it is there
+	text, _, _ := t.pick(q.name, wording.ConfirmVars(q.tool.Name, args)) // confirm has seen that it is there
 	return spaced(status{"awaiting_confirmation", text})
 }
 
@@ -129,11 +147,12 @@ func (t *turn) resolve(c loop.Call) (loop.Outcome, error) {
 		out.Value = "Error: no call waits for a confirmation. Nothing was done."
 		return out, nil
 	}
-	tool := t.agent.tool(pending.Name)
+	tool := t.toolOf(pending)
 	t.add(conversation.Event{Kind: conversation.ConfirmResolved, Tool: &conversation.ToolRun{Name: pending.Name, CallID: pending.CallID}, Confirmed: args.Confirmed})
 	if !*args.Confirmed {
-		t.inner[c.Key] = innerRun{tool: tool, denied: true}
-		out.IsError, out.Value = false, spaced(status{"declined", "The user declined. " + pending.Name + " was not run."})
+		t.inner[c.Key] = innerRun{tool: tool, denied: true, run: innerOf(pending, t.asRecorded(pending))}
+		out.IsError, out.Value = false, spaced(status{"declined", "User declined confirmation for tool '" + pending.Name + "'; the call was cancelled."})
+		out.Wait = tool != nil && tool.Denial != "" // it is the answer of the turn
 		return out, nil
 	}
 	if tool == nil {
@@ -143,13 +162,32 @@ func (t *turn) resolve(c loop.Call) (loop.Outcome, error) {
 	if err := t.flush(); err != nil { // it must not be confirmed twice
 		return out, err
 	}
-	ran, err := t.runTool(c, tool, pending.Arguments)
+	run := innerOf(pending, t.asRecorded(pending))
+	t.running = &conversation.ToolRun{Name: c.Name, Arguments: json.RawMessage(`{}`), CallID: c.ID, CallType: c.Type, BatchID: c.Batch}
+	ran, answer, err := t.body(c.Key, tool, pending.Arguments, pending.Skill)
 	if err != nil {
 		return out, err
 	}
-	t.inner[c.Key] = innerRun{tool: tool, run: conversation.ToolRun{Name: pending.Name, Arguments: t.asRecorded(pending), Source: conversation.SourceConfirmation}}
+	if run.Step != "" {
+		run.Uses, run.Wrote = append(run.Uses, answer.Reads...), written(answer.Writes)
+	}
+	t.inner[c.Key] = innerRun{tool: tool, run: run}
 	ran.Arguments = c.Arguments
 	return ran, nil
+}
+
+// innerOf is the run of a call that the user was asked about.
+func innerOf(pending *conversation.ToolRun, args json.RawMessage) conversation.ToolRun {
+	return conversation.ToolRun{Name: pending.Name, Arguments: args, Source: conversation.SourceConfirmation, Skill: pending.Skill, Step: pending.Step, Uses: slices.Clip(pending.Uses)}
+}
+
+// toolOf finds the tool of a call that waits, as the skill that was active then
+// has it.
+func (t *turn) toolOf(pending *conversation.ToolRun) *Tool {
+	if t.skilled() {
+		return t.toolIn(pending.Skill, pending.Name)
+	}
+	return t.tool(pending.Name)
 }
 
 // asRecorded gives the arguments of a confirmed call as the tool-result hooks
@@ -169,21 +207,45 @@ func (t *turn) asRecorded(pending *conversation.ToolRun) json.RawMessage {
 	return pending.Arguments
 }
 
-// runTool runs a tool's body.
+// runTool runs the tool of a call.
 func (t *turn) runTool(c loop.Call, tool *Tool, args json.RawMessage) (loop.Outcome, error) {
-	limit := t.agent.timeout(tool)
 	t.running = &conversation.ToolRun{Name: c.Name, Arguments: json.RawMessage(`{}`), CallID: c.ID, CallType: c.Type, BatchID: c.Batch}
-	a, err := t.steps.Do(step.Call{Key: c.Key + "/run", Kind: kindTool, Once: true, Input: ToolCall{Tool: tool.Name, Arguments: args, Timeout: limit,
-		Sender: t.sender, Turn: t.id, Call: t.identity.Call, Channel: t.identity.Channel}})
+	out, _, err := t.body(c.Key, tool, args, t.active())
+	return out, err
+}
+
+// runBody runs the tool of an engine's step.
+func (t *turn) runBody(key string, tool *Tool, run conversation.ToolRun) (loop.Outcome, ToolAnswer, error) {
+	t.running = &run
+	return t.body(key, tool, run.Arguments, run.Skill)
+}
+
+func (t *turn) active() string {
+	if t.state == nil {
+		return ""
+	}
+	return t.state.Active()
+}
+
+// body runs a tool's body for a skill, takes what it has written and says what it
+// has sent. The call that runs is t.running, so that a turn that breaks off can
+// say of which call nobody knows the end.
+func (t *turn) body(key string, tool *Tool, args json.RawMessage, active string) (loop.Outcome, ToolAnswer, error) {
+	limit := t.agent.timeout(tool)
+	id := t.running.CallID
+	values, closed := t.remembered()
+	a, err := t.steps.Do(step.Call{Key: key + "/run", Kind: kindTool, Once: true, Input: ToolCall{Tool: tool.Name, Owner: tool.Skill, Server: tool.Server,
+		Arguments: args, Timeout: limit, Sender: t.sender, Turn: t.id, Call: t.identity.Call, Channel: t.identity.Channel,
+		Skill: active, Memory: values, Closed: closed}})
 	if err != nil {
-		return loop.Outcome{}, err
+		return loop.Outcome{}, ToolAnswer{}, err
 	}
 	t.running = nil
 	got, err := step.As[ToolAnswer](a)
 	if err != nil {
-		return loop.Outcome{}, err
+		return loop.Outcome{}, got, err
 	}
-	out := loop.Outcome{Arguments: args, Value: got.Text, IsError: got.Outcome != ToolOK, Ran: true, Took: got.Took}
+	out := loop.Outcome{Arguments: args, Value: got.Text, IsError: got.Outcome != ToolOK || answersError(got.Text), Ran: true, Took: got.Took}
 	switch got.Outcome {
 	case ToolTimeout:
 		out.Value = fmt.Sprintf("Error: %s did not answer within %s.", tool.Name, limit)
@@ -192,8 +254,27 @@ func (t *turn) runTool(c loop.Call, tool *Tool, args json.RawMessage) (loop.Outc
 	case ToolUnavailable:
 		out.Value = fmt.Sprintf("Error: %s could not be run. Nothing was done.", tool.Name)
 	}
-	t.trace(loop.Line{Kind: "tool", Key: c.Key, Tool: tool.Name, CallID: c.ID, Took: got.Took, Outcome: string(got.Outcome), IsError: out.IsError})
-	return out, nil
+	t.trace(loop.Line{Kind: "tool", Key: key, Tool: tool.Name, CallID: id, Took: got.Took, Outcome: string(got.Outcome), IsError: out.IsError})
+	t.takeWrites(tool.Name, got.Writes)
+	for i, text := range got.Said {
+		e := conversation.Event{Kind: conversation.Bot, Text: text, Source: conversation.FromModel, Note: "sent by tool " + tool.Name}
+		if err := t.say(fmt.Sprintf("%s/said/%d", key, i), e, false); err != nil {
+			return out, got, err
+		}
+	}
+	return out, got, nil
+}
+
+// answersError says whether a tool's answer is that of an error: an object whose
+// error is set.
+func answersError(text string) bool {
+	if !strings.Contains(text, `"error"`) {
+		return false
+	}
+	var said struct {
+		Error any `json:"error"`
+	}
+	return json.Unmarshal([]byte(text), &said) == nil && said.Error != nil && said.Error != false && said.Error != ""
 }
 
 // Settle records a call as the hooks left it, and what follows from it.
@@ -203,16 +284,16 @@ func (t *turn) Settle(c loop.Call, out loop.Outcome) error {
 		// What the hooks took out of the arguments stands in no question either.
 		out.Value = t.awaiting(q, out.Arguments)
 	}
-	run := conversation.ToolRun{Name: c.Name, Arguments: out.Arguments, Result: out.Value, IsError: out.IsError, CallID: c.ID, CallType: c.Type, BatchID: c.Batch}
+	run := conversation.ToolRun{Name: c.Name, Arguments: out.Arguments, Result: out.Value, IsError: out.IsError, CallID: c.ID, CallType: c.Type, BatchID: c.Batch, Skill: t.active()}
 	inner, resolved := t.inner[c.Key]
-	if resolved && !inner.denied {
+	if resolved {
 		// The inner run keeps the result as the hooks left it: no other copy is
 		// recorded.
 		inner.run.Result, inner.run.IsError = out.Value, out.IsError
 		t.add(conversation.Event{Kind: conversation.ToolExecuted, Tool: &inner.run})
 	}
 	t.add(conversation.Event{Kind: conversation.ToolExecuted, Tool: &run})
-	tool := t.agent.tool(c.Name)
+	tool := t.tool(c.Name)
 	if resolved {
 		tool = inner.tool
 	}
@@ -226,16 +307,16 @@ func (t *turn) Settle(c loop.Call, out loop.Outcome) error {
 		if tool != nil && tool.Denial != "" {
 			return t.utter(c.Key, tool.Denial, nil, mayRephrase)
 		}
-	case out.Ran && !out.IsError && tool != nil && tool.OnSuccess != "":
-		return t.utter(c.Key, tool.OnSuccess, t.resultVars(out), mayRephrase)
+	case out.Ran:
+		return t.afterRun(c.Key, tool, out.Ran, out.IsError, out.Value)
 	}
 	return nil
 }
 
 // resultVars are the fields of a tool's result, for a response that follows it.
-func (t *turn) resultVars(out loop.Outcome) map[string]any {
+func resultVars(value string) map[string]any {
 	vars := map[string]any{}
-	if err := json.Unmarshal([]byte(out.Value), &vars); err != nil {
+	if err := json.Unmarshal([]byte(value), &vars); err != nil {
 		return nil
 	}
 	return vars
@@ -279,7 +360,7 @@ func (t *turn) search(c loop.Call) (loop.Outcome, error) {
 		out.Value = noKnowledge
 		return out, nil
 	}
-	a, err := t.steps.Do(step.Call{Key: c.Key + "/search", Kind: kindSearch, Input: searchCall{query}})
+	a, err := t.steps.Do(step.Call{Key: c.Key + "/search", Kind: kindSearch, Input: searchCall{query, t.active()}})
 	if err != nil {
 		return out, err
 	}

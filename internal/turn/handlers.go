@@ -22,6 +22,7 @@ const (
 
 type searchCall struct {
 	Query string `json:"query"`
+	Skill string `json:"skill,omitempty"` // whose references are searched too
 }
 
 type searchAnswer struct {
@@ -126,7 +127,7 @@ func (t *turn) callTool(ctx context.Context, c step.Call) (any, error) {
 func (t *turn) searchIndex(ctx context.Context, c step.Call) (any, error) {
 	in := c.Input.(searchCall)
 	began := time.Now()
-	found, err := t.agent.Knowledge.Search(ctx, in.Query)
+	found, err := t.agent.Knowledge.Search(ctx, in.Query, in.Skill)
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}

@@ -4,46 +4,15 @@ import (
 	"encoding/json"
 	"strings"
 
-	"github.com/belay-run/belay/internal/chat"
 	"github.com/belay-run/belay/internal/conversation"
 	"github.com/belay-run/belay/internal/loop"
 )
 
-const resolveConfirmation = conversation.ResolveConfirmation
-
-// Reserved are the names that no tool of an agent may have.
-var Reserved = []string{loop.Listen, loop.Hangup, loop.SearchKnowledge, resolveConfirmation, "activate", "complete_skill", "cancel_skill", "cannot_help", "set_fields"}
-
-var frameworkTools = map[string]chat.Tool{
-	loop.Listen: {Name: loop.Listen, Description: "Say nothing and wait for the user's next message.",
-		Parameters: json.RawMessage(`{"type":"object","properties":{}}`)},
-	loop.Hangup: {Name: loop.Hangup, Description: "End the conversation. Only after the user has said goodbye or asked for it.",
-		Parameters: json.RawMessage(`{"type":"object","properties":{}}`)},
-	loop.SearchKnowledge: {Name: loop.SearchKnowledge, Description: "Search the reference documents. Use it before you answer a question of fact.",
-		Parameters: json.RawMessage(`{"type":"object","properties":{"query":{"type":"string","description":"What to look for."}},"required":["query"]}`)},
-	resolveConfirmation: {Name: resolveConfirmation, Description: "Say whether the user agreed to the call that waits for confirmation.",
-		Parameters: json.RawMessage(`{"type":"object","properties":{"confirmed":{"type":"boolean","description":"true when the user agreed, false when not."}},"required":["confirmed"]}`)},
-}
-
-// offered returns the tools that the next request offers.
-func (t *turn) offered() []chat.Tool {
-	var out []chat.Tool
-	if t.agent.Tools != nil {
-		for _, tool := range t.agent.Tools.List() {
-			out = append(out, tool.Tool)
-		}
-	}
-	if t.agent.Profile.Searches {
-		out = append(out, frameworkTools[loop.SearchKnowledge])
-	}
-	if t.rec.Pending() != nil {
-		out = append(out, frameworkTools[resolveConfirmation])
-	}
-	return append(out, frameworkTools[loop.Listen], frameworkTools[loop.Hangup])
-}
-
 // Prompt builds the request of one iteration from the record.
 func (t *turn) Prompt(a loop.Ask) (loop.Prompt, error) {
+	if wait, err := t.advance(a.Iteration == 0); err != nil || wait {
+		return loop.Prompt{Wait: wait}, err
+	}
 	messages := []json.RawMessage{conversation.SystemMessage(t.system(a))}
 	messages = append(messages, conversation.View(t.rec.Events(), t.agent.history())...)
 	kept := len(messages)
@@ -90,6 +59,9 @@ func (t *turn) system(a loop.Ask) string {
 	if p.Language != "" && p.Language != "en" {
 		b.WriteString("\n\nAnswer in the language with the code " + p.Language + " unless the user writes in another.")
 	}
+	if t.state != nil {
+		b.WriteString(t.situation())
+	}
 	if pending := t.rec.Pending(); pending != nil {
 		b.WriteString("\n\nA call of " + pending.Name + " waits for the user's confirmation. When the user agrees or declines, call " +
 			resolveConfirmation + ". Do not call " + pending.Name + " again.")
@@ -103,9 +75,4 @@ func (t *turn) system(a loop.Ask) string {
 		}
 	}
 	return b.String()
-}
-
-func (t *turn) rephrasePrompt() string {
-	return strings.TrimSpace(t.agent.Profile.Persona) + "\n\nReword the message you are given in your own voice. Keep its meaning, every name, number and date in it, " +
-		"and whether it is a question. Add nothing."
 }

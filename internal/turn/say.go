@@ -1,8 +1,8 @@
 package turn
 
 import (
-	"encoding/json"
 	"fmt"
+	"maps"
 	"strings"
 
 	"github.com/belay-run/belay/hook"
@@ -47,7 +47,7 @@ func (t *turn) say(key string, e conversation.Event, streamed bool) error {
 // fallback stands in for a rejected text. It is not put to the modify lane: a
 // hook that rejects everything gives one fallback a text and no loop.
 func (t *turn) fallback(key string) error {
-	text, _, ok := t.agent.Words.Pick(pointOutgoing.Rejected, nil)
+	text, _, ok := t.pick(pointOutgoing.Rejected, nil)
 	if !ok {
 		return nil
 	}
@@ -84,7 +84,12 @@ const (
 
 // utter sends a fixed text.
 func (t *turn) utter(key, name string, vars map[string]any, how manner) error {
-	text, rephrase, ok := t.agent.Words.Pick(name, vars)
+	return t.utterOf(key, "", name, vars, how)
+}
+
+// utterOf sends a fixed text that the engine says for a skill, "" for none.
+func (t *turn) utterOf(key, of, name string, vars map[string]any, how manner) error {
+	text, rephrase, ok := t.pick(name, vars)
 	if !ok {
 		t.agent.Logger.Warn("no such response", "response", name, "turn", t.id)
 		t.note("there is no response " + name)
@@ -102,51 +107,18 @@ func (t *turn) utter(key, name string, vars map[string]any, how manner) error {
 			text, source = reworded, conversation.Rephrased
 		}
 	}
-	return t.say(key, conversation.Event{Kind: conversation.Bot, Text: text, Source: source, Response: name}, false)
+	return t.say(key, conversation.Event{Kind: conversation.Bot, Text: text, Source: source, Response: name, Skill: of}, false)
 }
 
-// rephrase has the model reword a fixed text. "" means: say it as written.
-func (t *turn) rephrase(key, name, text string) (string, error) {
-	key += "/rephrase"
-	messages := []json.RawMessage{conversation.SystemMessage(t.rephrasePrompt())}
-	messages = append(messages, conversation.View(t.rec.Events(), t.agent.history())...)
-	messages = append(messages, conversation.UserMessage("Reword this message and answer with the new wording alone:\n"+text))
-	without := func(why string) (string, error) {
-		t.trace(loop.Line{Kind: "note", Key: key, Why: name + " is said as written: " + why})
-		return "", nil
+// pick renders a response with what is remembered and the values of its own, which
+// win.
+func (t *turn) pick(name string, own map[string]any) (text string, rephrase, ok bool) {
+	if t.state == nil {
+		return t.agent.Words.PickIn("", name, own)
 	}
-	if t.agent.Fit != nil {
-		var cut int
-		last := len(messages) - 1
-		if messages, cut = t.agent.Fit(messages, nil, func(i int) bool { return i == 0 || i == last }); cut > 0 {
-			t.note(fmt.Sprintf("%d messages were cut to meet the token budget", cut))
-		}
-	}
-	req, failed, err := t.hooks.Request(key+"/"+hook.ModelRequest, t.identity, loop.Prompt{Messages: messages}, 0)
-	if err != nil {
-		return "", err
-	}
-	if failed != nil {
-		return without("hook " + failed.Hook.Name + " failed at the model request")
-	}
-	got, err := t.hooks.Complete(key+"/model", loop.ModelCall{Request: req, Purpose: "rephrase"}, 0, 0)
-	if err != nil {
-		return "", err
-	}
-	if got.Failed != "" {
-		return without("the model failed")
-	}
-	r, reworded, _, err := t.hooks.Response(key+"/"+hook.ModelResponse, t.identity, got.Response.Text, nil, got.Response.Latency.Milliseconds())
-	if err != nil {
-		return "", err
-	}
-	if r.Kind == hook.Retry {
-		return without("hook " + r.Hook.Name + " discarded the completion")
-	}
-	if reworded == nil || strings.TrimSpace(*reworded) == "" {
-		return without("the completion was empty")
-	}
-	return *reworded, nil
+	vars := maps.Clone(t.agent.Skills.Vars(t.state))
+	maps.Copy(vars, own)
+	return t.agent.Words.PickIn(t.state.Active(), name, vars)
 }
 
 // spaced writes an object as the text a model reads.

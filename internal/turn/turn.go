@@ -11,6 +11,7 @@ import (
 	"github.com/belay-run/belay/hook"
 	"github.com/belay-run/belay/internal/conversation"
 	"github.com/belay-run/belay/internal/loop"
+	"github.com/belay-run/belay/internal/skill"
 	"github.com/belay-run/belay/internal/step"
 )
 
@@ -47,6 +48,10 @@ type turn struct {
 	inner   map[string]innerRun
 	said    int
 	running *conversation.ToolRun // the call whose tool runs now
+
+	state *skill.State    // nil when the agent has no skills
+	done  map[string]bool // what the engine did in this turn and does not do twice
+	moves int             // of the engine, for the keys of its steps
 }
 
 // Run runs one turn. An error means that the record could not be written: then
@@ -67,6 +72,7 @@ func (a *Agent) Run(ctx context.Context, rec *conversation.Record, msg Message, 
 	t.use(wrap(step.NewDirect(ctx, t.handlers(), a.Clock)))
 	began := a.Clock()
 	before := len(rec.Events())
+	t.follow()
 
 	status, err := t.run(opt)
 
@@ -160,6 +166,11 @@ func (t *turn) talk(opt Options) (string, error) {
 	if t.end, err = l.Run(loop.State{}); err != nil {
 		return "", err
 	}
+	if t.end.Why == loop.Said || t.end.Why == loop.Listening {
+		if _, err := t.advance(true); err != nil {
+			return "", err
+		}
+	}
 	if t.end.Detail != "" {
 		t.note(string(t.end.Why) + ": " + t.end.Detail)
 	}
@@ -189,6 +200,7 @@ func (t *turn) incoming() (status string, goOn bool, err error) {
 	now := t.steps.Now()
 	if t.rec.Mend(now) {
 		t.note("the turn before was interrupted by the end of its process")
+		t.follow()
 	}
 	fresh := !t.rec.Began()
 	if fresh {
@@ -206,6 +218,10 @@ func (t *turn) incoming() (status string, goOn bool, err error) {
 			}
 		}
 		t.add(user)
+		if user.Text == conversation.Opening {
+			t.end = loop.End{Why: loop.Listening}
+			return Completed, false, nil
+		}
 		return "", true, nil
 	case result.Failure != nil:
 		user.Discarded = &conversation.Discarded{By: "hook_error", Hook: result.Hook.Name, Reason: result.Failure.Error()}
@@ -219,9 +235,15 @@ func (t *turn) incoming() (status string, goOn bool, err error) {
 	return Completed, false, t.utter("incoming", pointIncoming.Rejected, nil, plain)
 }
 
-// greet sends the project's own greeting when a session begins.
+// greet begins a session: with the skill that is there for it, else with the
+// project's own greeting.
 func (t *turn) greet() error {
-	if _, _, ok := t.agent.Words.Pick(responseGreeting, nil); !ok {
+	if t.state != nil && t.agent.Skills.Skill(skill.SessionStart) != nil {
+		t.add(conversation.Event{Kind: conversation.SkillActivated, Skill: skill.SessionStart})
+		_, err := t.advance(true)
+		return err
+	}
+	if _, _, ok := t.pick(responseGreeting, nil); !ok {
 		return nil
 	}
 	return t.utter("greeting", responseGreeting, nil, mayRephrase)
@@ -241,13 +263,17 @@ func (t *turn) finish(status string) error {
 		err = t.keepRead()
 	}
 	if run := t.running; run != nil {
+		before := len(t.rec.Events())
 		t.rec.BreakOff(*run, t.id, now)
+		for i := before; t.state != nil && i < len(t.rec.Events()); i++ {
+			t.state.Apply(&t.rec.Events()[i])
+		}
 	}
 	if t.rec.Began() {
 		if t.end.Why == loop.HungUp {
 			t.add(conversation.Event{Kind: conversation.SessionEnded})
 		}
-		t.rec.Add(conversation.Event{Kind: conversation.BotTurnEnded, Turn: t.id, At: now, Status: status, Note: string(t.end.Why)})
+		t.keep(conversation.Event{Kind: conversation.BotTurnEnded, Turn: t.id, At: now, Status: status, Note: string(t.end.Why)})
 	}
 	if err = errors.Join(err, t.rec.Flush(context.WithoutCancel(t.ctx))); err != nil {
 		t.agent.Logger.Error("the end of a turn could not be written", "turn", t.id, "error", err)
@@ -258,6 +284,7 @@ func (t *turn) finish(status string) error {
 		err = herr
 	}
 	t.unreached()
+	t.remember()
 	return err
 }
 
@@ -305,7 +332,46 @@ func (t *turn) note(why string) { t.trace(loop.Line{Kind: "note", Why: why}) }
 
 func (t *turn) add(e conversation.Event) {
 	e.Turn, e.At = t.id, t.steps.Now()
+	t.keep(e)
+}
+
+// keep adds an event that has its turn and time.
+func (t *turn) keep(e conversation.Event) {
 	t.rec.Add(e)
+	if t.state != nil {
+		t.state.Apply(&e)
+	}
+}
+
+// follow makes the state of the record's events, or takes the one that the turn
+// before has left.
+func (t *turn) follow() {
+	if t.agent.Skills == nil {
+		return
+	}
+	events := t.rec.Events()
+	m, ok := t.rec.Memo.(*memo)
+	if !ok || m.events > len(events) {
+		m = &memo{state: &skill.State{}}
+	}
+	for i := m.events; i < len(events); i++ {
+		m.state.Apply(&events[i])
+	}
+	t.state, t.done = m.state, map[string]bool{}
+	t.rec.Memo = nil // until the turn is over
+}
+
+// remember leaves the state for the next turn.
+func (t *turn) remember() {
+	if t.state != nil {
+		t.rec.Memo = &memo{state: t.state, events: len(t.rec.Events())}
+	}
+}
+
+// memo is the state after a number of a record's events.
+type memo struct {
+	state  *skill.State
+	events int
 }
 
 func (t *turn) flush() error { return t.rec.Flush(t.ctx) }

@@ -23,7 +23,7 @@ func Transcript(events []conversation.Event, traces []conversation.Trace) (strin
 	answered := map[string]bool{}
 	for _, e := range events {
 		if e.Kind == conversation.ToolExecuted && e.Tool != nil {
-			answered[e.Tool.CallID] = true
+			answered[runKey(e.Tool)] = true
 		}
 	}
 	var b strings.Builder
@@ -97,7 +97,7 @@ func writeEvent(b *strings.Builder, e *conversation.Event, answered map[string]b
 		line("agent>", stopped(e.Discarded)+e.Text+beside(e.Extra))
 	case conversation.ToolBatch:
 		for _, run := range e.Batch {
-			if !answered[run.CallID] {
+			if !answered[runKey(&run)] {
 				line("tool", fmt.Sprintf("%s %s: no outcome is recorded", run.Name, run.Arguments))
 			}
 		}
@@ -111,9 +111,29 @@ func writeEvent(b *strings.Builder, e *conversation.Event, answered map[string]b
 		}
 	case conversation.ConfirmResolved:
 		line("·", map[bool]string{true: "confirmed", false: "denied"}[e.Confirmed != nil && *e.Confirmed])
+	case conversation.MemorySet, conversation.MemoryCleared:
+		if m := e.Memory; m != nil {
+			value := "cleared"
+			if m.Value != nil {
+				value = string(m.Value)
+			}
+			line("·", "memory "+m.Name+": "+value+because(m.By))
+		}
+	case conversation.BlockStep, conversation.BlockAsked, conversation.BlockEntered, conversation.BlockCompleted, conversation.BlockCancelled:
+		line("·", strings.ReplaceAll(string(e.Kind), "_", " ")+because(e.Skill+"/"+e.Block)+because(e.Step))
+	case conversation.SkillActivated, conversation.SkillCompleted, conversation.SkillCancelled, conversation.SkillInterrupted, conversation.SkillResumed:
+		line("·", strings.ReplaceAll(string(e.Kind), "_", " ")+because(e.Skill)+because(e.Note))
 	default: // sessions and ends of turns
 		line("·", strings.ReplaceAll(string(e.Kind), "_", " ")+because(e.Status)+because(e.Note))
 	}
+}
+
+// runKey tells the runs of tools apart: the engine's have no call id.
+func runKey(r *conversation.ToolRun) string {
+	if r.CallID != "" {
+		return r.CallID
+	}
+	return r.Source + "/" + r.Step + "/" + r.Name
 }
 
 func stopped(d *conversation.Discarded) string {

@@ -245,7 +245,7 @@ func searches(s *agent.Agent) bool {
 // see makes the telemetry when the first version is loaded, and tells it the
 // tools of later ones.
 func (a *App) see(ctx context.Context, model chat.Model, tools []pyhost.ToolInfo) error {
-	names := []string{loop.SearchKnowledge}
+	names := slices.Clone(turn.Reserved)
 	for _, t := range tools {
 		names = append(names, t.Name)
 	}

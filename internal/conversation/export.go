@@ -17,6 +17,12 @@ type Exported struct {
 	IsError   bool            `json:"is_error,omitempty"`
 	Status    string          `json:"status,omitempty"`
 	Confirmed *bool           `json:"confirmed,omitempty"`
+	Skill     string          `json:"skill_id,omitempty"`
+	Block     string          `json:"block_id,omitempty"`
+	Step      string          `json:"step_id,omitempty"`
+	Key       string          `json:"key,omitempty"` // of a memory value
+	Value     json.RawMessage `json:"value,omitempty"`
+	Label     string          `json:"label,omitempty"` // of a request that no skill can help with
 	Discarded *Discarded      `json:"discarded,omitempty"`
 	Calls     []ToolRun       `json:"calls,omitempty"`
 	Data      json.RawMessage `json:"data,omitempty"`
@@ -43,7 +49,18 @@ func (e *Event) export() Exported {
 	put("turn_id", e.Turn)
 	put("mantle_response_source", e.Source)
 	put("utter", e.Response)
-	put("note", e.Note)
+	if e.Kind != Bot {
+		x.Skill, x.Block, x.Step = e.Skill, e.Block, e.Step
+	}
+	if m := e.Memory; m != nil {
+		x.Key, x.Value = m.Name, m.Value
+		put("by", m.By)
+	}
+	if e.Kind == Unsupported {
+		x.Label = e.Note
+	} else {
+		put("note", e.Note)
+	}
 	put("tool_batch_id", e.BatchID)
 	if e.Kind == User || e.Kind == Bot {
 		x.Text = &e.Text
@@ -56,6 +73,8 @@ func (e *Event) export() Exported {
 		put("tool_call_id", t.CallID)
 		put("tool_batch_id", t.BatchID)
 		put("source", t.Source)
+		put("skill_id", t.Skill)
+		put("step_id", t.Step)
 	}
 	return x
 }

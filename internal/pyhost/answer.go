@@ -133,6 +133,7 @@ type toolReport struct {
 	Value     json.RawMessage `json:"value"`
 	Text      string          `json:"text"`
 	Writes    []Write         `json:"writes"`
+	Reads     []string        `json:"reads"`
 	Type      string          `json:"type"`
 	File      string          `json:"file"`
 	Line      int             `json:"line"`
@@ -151,7 +152,7 @@ func parseToolAnswer(body []byte) (ToolAnswer, error) {
 	if err := strict(body, &r); err != nil {
 		return ToolAnswer{}, broken("a tool's answer cannot be read: %v", err)
 	}
-	a := ToolAnswer{Value: r.Value, Text: r.Text, Writes: r.Writes, Took: ran}
+	a := ToolAnswer{Value: r.Value, Text: r.Text, Writes: r.Writes, Reads: r.Reads, Took: ran}
 	switch Outcome(r.Outcome) {
 	case OK:
 		a.Outcome = OK

@@ -30,6 +30,7 @@ type call struct {
 	id    uint32 // in the worker that it was last sent to
 	sent  bool
 	begun time.Time
+	said  []string // what a tool has sent to the user
 	timer *time.Timer
 	over  bool // answered; it may still run in the worker
 	seen  bool // the worker lived after this overdue call was cancelled
@@ -106,7 +107,7 @@ func (c *call) answer(now time.Time, a hook.Answer, notes []string) ending {
 func (c *call) toolAnswer(now time.Time, a ToolAnswer, notes []string) ending {
 	c.finish()
 	a.Waited, a.Took = c.times(now, a.Took)
-	a.Notes = notes
+	a.Notes, a.Said = notes, c.said
 	if f := a.Failure; f != nil && f.File == "" {
 		f.File, f.Line = c.file, c.line
 	}
@@ -120,6 +121,22 @@ func (c *call) fail(now time.Time, kind hook.FailureKind, outcome Outcome, why s
 		return c.toolAnswer(now, ToolAnswer{Outcome: outcome, Failure: f}, nil)
 	}
 	return c.answer(now, hook.Answer{Failure: f}, nil)
+}
+
+// say keeps a text that a tool has sent. What it sends after its time counts for
+// nothing.
+func (c *call) say(text []byte) error {
+	switch {
+	case c.toolDone == nil:
+		return broken("a text came from a hook")
+	case c.begun.IsZero():
+		return broken("a text came from a call that has not begun")
+	case len(c.said) >= maxSaid:
+		return broken("a tool has sent more than %d texts", maxSaid)
+	case !c.over:
+		c.said = append(c.said, string(text))
+	}
+	return nil
 }
 
 // size is about how many bytes the call's frame has.

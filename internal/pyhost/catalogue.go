@@ -36,6 +36,8 @@ type toolEntry struct {
 	Parameters           json.RawMessage `json:"parameters"`
 	File                 string          `json:"file"`
 	Line                 int             `json:"line"`
+	Skill                string          `json:"skill"`
+	WantsContext         bool            `json:"wants_context"`
 	RequiresConfirmation bool            `json:"requires_confirmation"`
 	UtterForConfirmation string          `json:"utter_for_confirmation"`
 	UtterOnUserDenial    string          `json:"utter_on_user_denial"`
@@ -67,6 +69,7 @@ func newCatalogue(r *readyReport) (catalogue, error) {
 	for _, e := range r.Tools {
 		c.tools = append(c.tools, ToolInfo{
 			Name: e.Name, Description: e.Description, Parameters: e.Parameters, File: e.File, Line: e.Line,
+			Skill: e.Skill, WantsContext: e.WantsContext,
 			RequiresConfirmation: e.RequiresConfirmation, UtterForConfirmation: e.UtterForConfirmation,
 			UtterOnUserDenial: e.UtterOnUserDenial, OnSuccess: e.OnSuccess,
 			Timeout: time.Duration(e.Timeout * float64(time.Second)),

@@ -52,9 +52,12 @@
 //
 // From the host:
 //
-//	L  load      JSON {root, skip}: import the agent; skip names files to leave out
+//	L  load      JSON {root, skip, declared}: import the agent; skip names files to leave out,
+//	             declared is {project: [name], skills: {id: [name]}}
 //	H  ask hook  u16 handle | u8 fields | per field: u32 length, 0xFFFFFFFF when missing | JSON
-//	T  run tool  u16 handle | JSON {tool, arguments, sender_id, turn_id, channel, call, memory}
+//	T  run tool  u16 handle | JSON {tool, arguments, sender_id, turn_id, channel, call, memory, events}
+//	             memory is {values: {full name: value or null}, skill, closed: [full name]},
+//	             events [{event: "user" or "bot", text, metadata, timestamp}]
 //	C  cancel    the call with that id
 //	P  ping      answered by b from the event loop itself
 //	Q  quit      end when the calls under way have ended
@@ -66,10 +69,11 @@
 //	X  cannot    JSON {problem, python, detail, managed}: this interpreter cannot run hooks
 //	B  begun     the call takes its first step now
 //	b  beat      the event loop lives
+//	s  said      a text that the tool with that call id sends to the user
 //	A  answer    of a hook: u32 microseconds that it ran | u8 outcome | body
 //	             1 go on: u8 changes | per change: u8 field, u32 length, JSON
 //	             0 reject, 2 retry, 4 failed: JSON {text, kind, type, file, line, traceback}
-//	t  answer    of a tool: u32 microseconds that it ran | JSON {outcome, value, text, writes, type, file, line, traceback, message}
+//	t  answer    of a tool: u32 microseconds that it ran | JSON {outcome, value, text, writes, reads, type, file, line, traceback, message}
 //
 // A frame to the worker has at most 32 MiB, one from it at most 17 MiB. The
 // worker itself refuses a hook's or tool's answer of more than 16 MiB as a wrong

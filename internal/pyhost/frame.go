@@ -21,6 +21,7 @@ const (
 	frameCannot     = 'X'
 	frameBegun      = 'B'
 	frameBeat       = 'b'
+	frameSaid       = 's'
 	frameHookAnswer = 'A'
 	frameToolAnswer = 't'
 )
@@ -98,7 +99,7 @@ func readBody(r io.Reader, size int) ([]byte, error) {
 
 func fromWorker(kind byte) bool {
 	switch kind {
-	case frameImporting, frameReady, frameCannot, frameBegun, frameBeat, frameHookAnswer, frameToolAnswer:
+	case frameImporting, frameReady, frameCannot, frameBegun, frameBeat, frameSaid, frameHookAnswer, frameToolAnswer:
 		return true
 	}
 	return false

@@ -25,6 +25,9 @@ type Config struct {
 	// Workers is how many processes share the calls, by their key; 0 means 1.
 	// With one worker modules share their state between all conversations.
 	Workers int
+	// Declared is the memory that the agent declares; without it every use of
+	// memory that the sources show is a finding.
+	Declared Declared
 	// SDK has the Python package, which is laid into the user's cache folder;
 	// nil means the one that this program carries.
 	SDK fs.FS
@@ -42,6 +45,13 @@ type Config struct {
 	workerWait time.Duration // for tests; 0 means the constant
 }
 
+// Declared has the names of the memory values that an agent's memory.yml files
+// declare, without what stands before the dot.
+type Declared struct {
+	Project []string            `json:"project"`
+	Skills  map[string][]string `json:"skills"` // by the skill's id
+}
+
 func (c Config) withDefaults() (Config, error) {
 	dir, err := filepath.Abs(c.Dir)
 	if err != nil {
@@ -50,6 +60,12 @@ func (c Config) withDefaults() (Config, error) {
 	c.Dir = dir
 	if c.SDK == nil {
 		c.SDK = sdk.FS
+	}
+	if c.Declared.Project == nil {
+		c.Declared.Project = []string{}
+	}
+	if c.Declared.Skills == nil {
+		c.Declared.Skills = map[string][]string{}
 	}
 	if c.Workers < 1 {
 		c.Workers = 1

@@ -84,7 +84,7 @@ func (h *Host) launch(ctx context.Context, skip []string) (*worker, *readyReport
 	if err != nil {
 		return nil, nil, h.cannotStart(err)
 	}
-	order, err := json.Marshal(map[string]any{"root": h.cfg.Dir, "skip": append([]string{}, skip...)})
+	order, err := json.Marshal(map[string]any{"root": h.cfg.Dir, "skip": append([]string{}, skip...), "declared": h.cfg.Declared})
 	if err != nil {
 		return nil, nil, err
 	}

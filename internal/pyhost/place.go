@@ -16,6 +16,7 @@ const (
 	maxWaiting = 4096            // calls of one place that have not begun
 	workerWait = 5 * time.Second // for a place without a worker
 	maxNoted   = 4096            // keys that are told about lost state
+	maxSaid    = 1000            // texts of one call; the package belay allows fewer
 )
 
 // place is where the calls of its keys go, whichever worker serves it. Its lock
@@ -207,6 +208,8 @@ func (p *place) handle(w *worker, f frame) error {
 	switch f.kind {
 	case frameBegun:
 		err = p.begun(w, c, now)
+	case frameSaid:
+		err = c.say(f.body)
 	case frameHookAnswer:
 		e, err = p.hookAnswer(w, c, f.body, now)
 	case frameToolAnswer:

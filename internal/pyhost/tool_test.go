@@ -29,7 +29,7 @@ async def fail(context: ToolContext) -> ToolResult:
 
 @tool(description="Sets what is not declared.")
 async def stray(context: ToolContext, name: str) -> ToolResult:
-    assert context.memory.get(name) is None
+    assert name not in context.memory
     context.memory.set(name, 1)
     return ToolResult(llm_response="set")
 
@@ -60,13 +60,14 @@ async def much() -> ToolResult:
 `
 
 func toolRig(t *testing.T) *rig {
-	return loadRig(t, map[string]string{"tools/all.py": tools, "hooks.py": "from belay.hooks import *\n" + shout})
+	return loadRig(t, map[string]string{"tools/all.py": tools, "hooks.py": "from belay.hooks import *\n" + shout},
+		func(c *Config) { c.Declared.Project = []string{"before", "sum"} })
 }
 
 func (r *rig) call(name, args string, limit time.Duration) ToolAnswer {
 	return r.CallTool(r.Context(), ToolCall{
 		Tool: name, Arguments: json.RawMessage(args), SenderID: "ada", TurnID: "t1", Key: "ada", Limit: limit,
-		Channel: json.RawMessage(`{"name":"rest","metadata":{}}`), Memory: json.RawMessage(`{"before":7,"sum":null}`),
+		Channel: json.RawMessage(`{"name":"rest","metadata":{}}`), Memory: &Memory{Values: map[string]json.RawMessage{"project.before": json.RawMessage("7"), "project.sum": nil}},
 	})
 }
 
@@ -97,7 +98,7 @@ func TestTools(t *testing.T) {
 		if a.Outcome != OK || string(a.Value) != `{"sum":5,"for":"ada","was":7,"channel":"rest"}` || a.Failure != nil || a.Took <= 0 {
 			t.Errorf("answer is %+v, value %s, failure %v", a, a.Value, a.Failure)
 		}
-		if len(a.Writes) != 1 || a.Writes[0].Name != "sum" || string(a.Writes[0].Value) != "5" {
+		if len(a.Writes) != 1 || a.Writes[0].Name != "project.sum" || string(a.Writes[0].Value) != "5" {
 			t.Errorf("writes are %+v", a.Writes)
 		}
 	})
@@ -115,7 +116,7 @@ func TestTools(t *testing.T) {
 	})
 	t.Run("a memory value that is not declared", func(t *testing.T) {
 		a := r.call("stray", `{"name": "day"}`, 10*time.Second)
-		if a.Outcome != Errored || a.Raised != "UndeclaredMemory" || !strings.Contains(a.Failure.Message, "the agent declares no memory named 'day'") || a.Failure.Line == 0 {
+		if a.Outcome != Errored || a.Raised != "UndeclaredMemory" || !strings.Contains(a.Failure.Message, "no memory.yml declares 'day'") || a.Failure.Line == 0 {
 			t.Errorf("answer is %+v, failure %+v", a, a.Failure)
 		}
 	})

@@ -21,7 +21,7 @@ from typing import Any
 from belay import _decorate, hooks, tools
 from belay._files import AgentFiles, SourceFile
 from belay._handler import registered_findings, wrong_payload, wrong_return, wrong_signature
-from belay._memory import memory_set
+from belay._memory_uses import Declared, undeclared
 from belay._names import Function, Import, Names, Project
 from belay._points import POINTS
 from belay._registry import Hook
@@ -59,8 +59,9 @@ class SeenHook:
 class Report:
     """What the check of the sources found, and what is left to look at after import."""
 
-    def __init__(self, files: AgentFiles) -> None:
-        """Takes the agent's files."""
+    def __init__(self, files: AgentFiles, declared: Declared) -> None:
+        """Takes the agent's files, and the memory that they may use."""
+        self.declared = declared
         self.findings: list[Finding] = []
         self.shim_imports: list[ShimImport] = []
         self._order = [source.file for source in files.authored]
@@ -173,9 +174,9 @@ class Report:
                         check.signals(hook.decorator, hook.point, hook.lane, node)
 
 
-def check_files(files: AgentFiles) -> Report:
+def check_files(files: AgentFiles, declared: Declared) -> Report:
     """Checks all files of an agent, and those of lib/ that they import, from their sources."""
-    report = Report(files)
+    report = Report(files, declared)
     for source in files.authored:
         report.read(source)
     for source in files.inits:
@@ -235,10 +236,9 @@ class _FileCheck:
         for statement in tree.body:
             if isinstance(statement, ast.Expr | ast.Assign):
                 self._applied(statement.value)
-        for call, name in memory_set(self._project, self._names, tree):
-            message = f"sets the memory {name!r}, which the agent does not declare: it would raise"
-            hint = "take it out; declaring memory in a memory.yml comes in a later release"
-            self._add(call, "undeclared-memory", message, hint)
+        for use in undeclared(self._report.declared, self._project, self._names, tree):
+            where = use.call, "undeclared-memory", use.message, use.hint
+            self._add(*where, severity=use.severity)
 
     # --- imports and names
 

@@ -1,8 +1,9 @@
 """Finds and reads the Python files of an agent's folder.
 
 Hooks stand in ``hooks.py`` and anywhere under ``hooks/``, tools in ``tools.py`` and
-directly in ``tools/``. ``__init__.py``, ``__pycache__`` and names that begin with a dot
-are passed over. A file that two names reach through a symbolic link is taken once.
+directly in ``tools/``, and so those of a skill in ``skills/<id>/``. ``__init__.py``,
+``__pycache__`` and names that begin with a dot are passed over. A file that two names
+reach through a symbolic link is taken once.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ class AgentFiles:
     """The files of an agent, in the order in which they are imported."""
 
     root: str
-    authored: list[SourceFile] = field(default_factory=list)  # hooks, then tools
+    authored: list[SourceFile] = field(default_factory=list)  # hooks, tools, those of skills
+    linked: list[SourceFile] = field(default_factory=list)  # other names of authored files
     inits: list[SourceFile] = field(default_factory=list)  # __init__.py of hooks and tools
     library: dict[str, SourceFile | None] = field(default_factory=dict)  # by module, when asked for
     same: dict[str, str] = field(default_factory=dict)  # module -> the module it is a link to
@@ -55,8 +57,8 @@ class AgentFiles:
         return self.from_library(name) or self.from_library(f"lib.{name}")
 
     def from_library(self, name: str) -> SourceFile | None:
-        """The file of lib/ that is imported as name, read at the first call."""
-        if name != "lib" and not name.startswith("lib."):
+        """The file of lib/ or of a skill that is imported as name, read at the first call."""
+        if name.partition(".")[0] not in ("lib", "skills"):
             return None
         if name not in self.library:
             self.library[name] = None
@@ -124,6 +126,7 @@ class AgentFiles:
         real = os.path.realpath(path)
         if real in seen:
             self.same[module] = seen[real]
+            self.linked.append(SourceFile(path, _slashes(self.root, path), seen[real], kind))
             return
         seen[real] = module
         source = SourceFile(path, _slashes(self.root, path), module, kind)
@@ -143,17 +146,46 @@ def find_files(root: str) -> AgentFiles:
     files = AgentFiles(root)
     seen: dict[str, str] = {}
     for kind in ("hooks", "tools"):
-        single = os.path.join(root, kind + ".py")
-        if os.path.lexists(single):
-            files._add(single, kind, kind, seen)
-        folder = os.path.join(root, kind)
-        taken = {kind}
-        for path in _walk(folder, files):
-            below = os.path.relpath(path, folder)
-            if kind == "tools" and os.sep in below:
-                continue
-            files._add(path, _module_name(kind, below, taken), kind, seen)
+        _find(files, root, kind, kind, seen)
+    taken: set[str] = set()
+    for skill in _skills(files):
+        package = _module_name("skills", skill + ".py", taken)
+        _find(files, os.path.join(root, "skills", skill), "tools", f"{package}.tools", seen)
     return files
+
+
+def skill_of(file: str) -> str:
+    """The id of the skill whose folder holds the file, relative to the agent; "" for none."""
+    parts = file.split("/")
+    return parts[1] if len(parts) > 2 and parts[0] == "skills" else ""
+
+
+def _find(files: AgentFiles, place: str, kind: str, module: str, seen: dict[str, str]) -> None:
+    """Adds the file and the folder that are named kind in a place."""
+    single = os.path.join(place, kind + ".py")
+    if os.path.lexists(single):
+        files._add(single, module, kind, seen)
+    folder = os.path.join(place, kind)
+    taken = {module}
+    for path in _walk(folder, files):
+        below = os.path.relpath(path, folder)
+        if kind == "tools" and os.sep in below:
+            continue
+        files._add(path, _module_name(module, below, taken), kind, seen)
+
+
+def _skills(files: AgentFiles) -> list[str]:
+    folder = os.path.join(files.root, "skills")
+    try:
+        return sorted(
+            entry.name
+            for entry in os.scandir(folder)
+            if not entry.name.startswith((".", "__")) and _is_dir(entry)
+        )
+    except OSError as error:
+        if os.path.isdir(folder):
+            files._unreadable("skills", error)
+        return []
 
 
 def own_file(root: str, path: str) -> str | None:

@@ -1,11 +1,11 @@
 """How an agent's own modules are imported.
 
-``hooks``, ``tools`` and ``lib`` are packages of the agent, whatever else of these
-names is installed. ``lib/x.py`` is one module under its two names, ``lib.x`` and
-``x``, so that what tools and hooks keep in it is shared; the short name hides nothing
-that is installed, so ``lib/redis.py`` may itself import the package redis. Code is
-compiled from the source each time: a cached file whose age is known to the second
-would run the hook as it was before a quick edit.
+``hooks``, ``tools``, ``skills`` and ``lib`` are packages of the agent, whatever else of
+these names is installed; the tools of a skill are ``skills.<id>.tools``. ``lib/x.py`` is
+one module under its two names, ``lib.x`` and ``x``, so that what tools and hooks keep in
+it is shared; the short name hides nothing that is installed, so ``lib/redis.py`` may
+itself import the package redis. Code is compiled from the source each time: a cached
+file whose age is known to the second would run the hook as it was before a quick edit.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 from belay._aliases import alias_spec
 from belay._files import AgentFiles, own_file
 
-_OWN = ("hooks", "tools", "lib")
+_OWN = ("hooks", "tools", "skills", "lib")
 
 
 class SkippedModule(ImportError):
@@ -90,7 +90,7 @@ class _AuthoredLoader(SourceFileLoader):
 
 
 class _FolderLoader(Loader):
-    """Makes the package ``hooks`` or ``tools`` without running its ``__init__.py``.
+    """Makes a package such as ``hooks`` or ``tools`` without running its ``__init__.py``.
 
     That file is passed over, but some other file may import a name from it: then it
     is run, once.
@@ -138,7 +138,7 @@ class AgentFinder(MetaPathFinder):
     ) -> ModuleSpec | None:
         """Gives the spec of a module that is the agent's, None for any other."""
         head = fullname.partition(".")[0]
-        if head in ("hooks", "tools"):
+        if head in ("hooks", "tools", "skills"):
             return self._authored(fullname, path)
         if head == "lib":
             return self._library(fullname, path)

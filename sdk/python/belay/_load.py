@@ -7,23 +7,24 @@ reported as findings; it never makes the loader raise.
 
 from __future__ import annotations
 
-import inspect
 import os
-import re
 import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from belay import _check, _imports, _registry, _shims, hooks, tools
+from belay import _check, _imports, _registry, _shims, _toolbox, hooks, tools
 from belay._files import SourceFile, find_files, own_file, syntax_finding
+from belay._memory_uses import Declared
 from belay._payloads import PAYLOAD_TYPES
 from belay._rules import Finding, finding
-from belay._schema import NoSchema, read_signature
+from belay._toolbox import ToolEntry
 from belay.hooks import Payload
+
+__all__ = ["HookEntry", "Loaded", "ToolEntry", "load_agent"]
 
 
 @dataclass
@@ -42,25 +43,6 @@ class HookEntry:
 
 
 @dataclass
-class ToolEntry:
-    """One registered tool."""
-
-    name: str
-    description: str
-    parameters: dict[str, Any]  # JSON schema
-    file: str
-    line: int  # of the decorator
-    fn: Callable[..., Any]
-    wants_context: bool
-    requires_confirmation: bool
-    utter_for_confirmation: str | None
-    utter_on_user_denial: str | None
-    on_success: str | None
-    timeout_s: float | None
-    coerce: Callable[[Mapping[str, Any]], dict[str, Any]]  # ValueError names the parameter
-
-
-@dataclass
 class Loaded:
     """An agent's hooks and tools. With a finding of severity "error" it must not serve."""
 
@@ -69,11 +51,15 @@ class Loaded:
     findings: list[Finding] = field(default_factory=list)
 
 
+_NOTHING = Declared()
+
+
 def load_agent(
     root: Path,
     *,
     skip: Collection[str] = (),
     importing: Callable[[str], None] = lambda file: None,
+    declared: Declared = _NOTHING,
 ) -> Loaded:
     """Loads the agent in the folder root.
 
@@ -83,10 +69,11 @@ def load_agent(
             interpreter at an earlier try.
         importing: Called with a file's relative path before its code runs, and again
             when the code that imported another file goes on.
+        declared: The memory that the agent's memory.yml files declare.
     """
     base = os.path.realpath(root)
     files = find_files(base)
-    report = _check.check_files(files)
+    report = _check.check_files(files, declared)
     collector = _registry.Collector(base)
     announcer = _imports.Announcer(importing, skip)
     _shims.install_shims()
@@ -98,9 +85,9 @@ def load_agent(
                 _stand_in(source)
             else:
                 findings += _import(source, base)
-        tools, tool_findings = _tools(collector)
+        tools, tool_findings = _toolbox.collect(collector, files)
     announcer.stop()
-    hooks = [h for h in collector.hooks if not _is_init(h.file)]
+    hooks = [h for h in collector.hooks if not _toolbox.is_init(h.file)]
     findings += _foreign(report)
     findings += report.check_registered(hooks, [*collector.findings, *tool_findings])
     return Loaded(_entries(hooks), tools, _sorted(findings))
@@ -118,9 +105,9 @@ def _import(source: SourceFile, root: str) -> list[Finding]:
 
 
 def _stand_in(source: SourceFile) -> None:
-    """Lets hooks/ be imported although hooks.py, its package, could not be."""
+    """Lets hooks/ or tools/ be imported although the file, its package, could not be."""
     folder = source.path[: -len(".py")]
-    if source.module in ("hooks", "tools") and os.path.isdir(folder):
+    if source.module.rpartition(".")[2] in ("hooks", "tools") and os.path.isdir(folder):
         package = ModuleType(source.module)
         package.__path__ = [folder]
         sys.modules[source.module] = package
@@ -220,85 +207,6 @@ def _entries(hooks: list[_registry.Hook]) -> list[HookEntry]:
             )
         )
     return entries
-
-
-def _tools(collector: _registry.Collector) -> tuple[list[ToolEntry], list[Finding]]:
-    entries: list[ToolEntry] = []
-    findings: list[Finding] = []
-    places: dict[str, str] = {}
-    for tool in collector.tools:
-        if _is_init(tool.file):
-            continue
-        wrong = _tool_findings(tool, places)
-        try:
-            signature = read_signature(tool.fn)
-        except NoSchema as error:
-            hint = "annotate each parameter with a type that pydantic knows, and give it a name"
-            wrong.append(
-                finding("tool-signature", tool.file, tool.line, f"{tool.name}: {error}", hint)
-            )
-        else:
-            options = tool.options
-            entries.append(
-                ToolEntry(
-                    name=tool.name,
-                    description=tool.description,
-                    parameters=signature.parameters,
-                    file=tool.file,
-                    line=tool.line,
-                    fn=tool.fn,
-                    wants_context=signature.wants_context,
-                    requires_confirmation=options.get("requires_confirmation", False),
-                    utter_for_confirmation=options.get("utter_for_confirmation"),
-                    utter_on_user_denial=options.get("utter_on_user_denial"),
-                    on_success=options.get("on_success"),
-                    timeout_s=options.get("timeout"),
-                    coerce=signature.coerce,
-                )
-            )
-        findings += wrong
-    return entries, findings
-
-
-def _tool_findings(tool: _registry.Tool, places: dict[str, str]) -> list[Finding]:
-    findings = []
-
-    def report(rule: str, message: str, hint: str) -> None:
-        findings.append(finding(rule, tool.file, tool.line, message, hint))
-
-    if not _is_async(tool.fn):
-        report("not-async", f"the tool {tool.name} is not an async function", "write async def")
-    if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", tool.name):
-        report(
-            "tool-name",
-            f"{tool.name!r} is no name for a tool",
-            "use up to 64 letters, digits, _ and -",
-        )
-    if not tool.description:
-        report(
-            "tool-description",
-            f"the tool {tool.name} has no description",
-            'write @tool(description="…")',
-        )
-    if tool.name in places:
-        report(
-            "double-tool",
-            f"a tool {tool.name} stands already at {places[tool.name]}",
-            "rename one of the two, or remove it",
-        )
-    places.setdefault(tool.name, f"{tool.file}:{tool.line}")
-    return findings
-
-
-def _is_async(fn: object) -> bool:
-    try:
-        return inspect.iscoroutinefunction(fn)
-    except BaseException:  # an object of the agent's may do anything when it is asked
-        return False
-
-
-def _is_init(file: str) -> bool:
-    return os.path.basename(file) == "__init__.py" and file.partition("/")[0] in ("hooks", "tools")
 
 
 def _sorted(findings: list[Finding]) -> list[Finding]:

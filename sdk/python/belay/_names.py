@@ -9,6 +9,7 @@ such as ``belay.hooks.RetryModel``.
 from __future__ import annotations
 
 import ast
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -203,7 +204,10 @@ class _Binder:
         if not node.level:
             return node.module or ""
         parts = self._module.split(".")
-        is_package = self._names.source.path.endswith("__init__.py") or len(parts) == 1
+        path = self._names.source.path
+        is_package = (
+            path.endswith("__init__.py") or len(parts) == 1 or os.path.isdir(path[: -len(".py")])
+        )
         parts = parts[: len(parts) - node.level + is_package]
         return ".".join([*parts, node.module] if node.module else parts)
 

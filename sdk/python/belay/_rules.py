@@ -28,8 +28,9 @@ RULES: dict[str, str] = {
     "tool-name": "A tool's name is not one that model providers accept.",
     "tool-description": "A tool has no description, so a model cannot tell when to call it.",
     "tool-signature": "A tool's parameters cannot be given by name, or have no JSON schema.",
-    "double-tool": "Two tools have the same name.",
-    "undeclared-memory": "A tool sets a memory value that the agent does not declare.",
+    "double-tool": "Two tools of the project, or of one skill, have the same name.",
+    "shadowed-tool": "A tool in a skill's tools.py has the name of one in its folder tools/.",
+    "undeclared-memory": "A tool uses a memory value that nothing declares for it.",
 }
 
 

@@ -1,7 +1,7 @@
 """Stand-ins for the module names under which older agents import hooks and tools.
 
-``rasa.mantle.hooks`` is :mod:`belay.hooks` itself, and the tool modules are
-:mod:`belay.tools`, when the real packages cannot be imported: the finder stands
+``rasa.mantle.hooks`` is :mod:`belay.hooks` itself, the tool modules are
+:mod:`belay.tools`, and so on, when the real packages cannot be imported: the finder stands
 at the end of ``sys.meta_path``, so that an installed package always wins. What
 an installed one decorates does not reach Belay; the loader reports that.
 """
@@ -22,8 +22,13 @@ SHIMS: dict[str, str] = {
     "rasa.mantle.hooks": "belay.hooks",
     "rasa.mantle.tools.decorator": "belay.tools",
     "rasa.mantle.tools.result": "belay.tools",
+    "rasa.mantle.memory.manager": "belay.memory",
+    "rasa.mantle.orchestration.turn_context": "belay._turn",
     "rasa.calm_v2.tools.decorator": "belay.tools",
     "rasa.calm_v2.tools.result": "belay.tools",
+    "rasa.calm_v2.memory.manager": "belay.memory",
+    "rasa.calm_v2.orchestration.turn_context": "belay._turn",
+    "rasa.shared.core.events": "belay._events",
 }
 
 #: Their parents, each with the module whose public names it gives too.
@@ -31,8 +36,14 @@ PACKAGES: dict[str, str] = {
     "rasa": "",
     "rasa.mantle": "",
     "rasa.mantle.tools": "belay.tools",
+    "rasa.mantle.memory": "belay.memory",
+    "rasa.mantle.orchestration": "",
     "rasa.calm_v2": "",
     "rasa.calm_v2.tools": "belay.tools",
+    "rasa.calm_v2.memory": "belay.memory",
+    "rasa.calm_v2.orchestration": "",
+    "rasa.shared": "",
+    "rasa.shared.core": "",
 }
 
 

@@ -1,8 +1,8 @@
 """Tools that a model may call.
 
-A tool is an ``async`` function in ``tools/`` of the agent's folder. Its annotations
-give the parameters' JSON schema, its docstring's ``Args`` their descriptions. A
-parameter named ``context`` is given by Belay and hidden from the model::
+A tool is an ``async`` function in ``tools/`` of the agent's folder or of a skill's. Its
+annotations give the parameters' JSON schema, its docstring's ``Args`` their
+descriptions. A parameter named ``context`` is given by Belay and hidden from the model::
 
     from belay.tools import ToolContext, ToolResult, tool
 
@@ -21,16 +21,28 @@ A decorated function stays the function it was: a unit test awaits it directly.
 from __future__ import annotations
 
 import inspect
-import json
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, overload
 
 from belay import _registry
+from belay._events import Event
+from belay._turn import TurnContext, current_turn_context
 from belay.hooks import Channel
+from belay.memory import InvalidMemoryValue, Memory, MemoryAlreadySet, UndeclaredMemory
 
-__all__ = ["Memory", "ToolContext", "ToolResult", "UndeclaredMemory", "tool"]
+__all__ = [
+    "InvalidMemoryValue",
+    "Memory",
+    "MemoryAlreadySet",
+    "ToolContext",
+    "ToolResult",
+    "TurnContext",
+    "UndeclaredMemory",
+    "current_turn_context",
+    "tool",
+]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -43,57 +55,30 @@ class ToolResult:
     """
 
     llm_response: Any = None
+    next: Any = None
+    """What older agents want to be done next. It is taken, but not acted on."""
 
 
-class UndeclaredMemory(LookupError):
-    """A tool sets a memory value that its agent does not declare."""
+class Cancelled:
+    """Whether the caller has given up on the tool: true when it is called, or used as a bool."""
 
+    def __init__(self) -> None:
+        """Begins as false."""
+        self._is = False
 
-class Memory:
-    """The conversation's memory as one tool run sees it.
+    def cancel(self) -> None:
+        """Makes it true, for good."""
+        self._is = True
 
-    In this version no agent can declare a memory value, so in a running agent nothing
-    is found here and nothing can be set. In a unit test ``Memory({"day": "Monday"})``
-    holds what it is given and takes every name.
-    """
+    def __call__(self) -> bool:
+        """Whether it was cancelled."""
+        return self._is
 
-    def __init__(
-        self, values: Mapping[str, Any] | None = None, *, declared: Collection[str] | None = None
-    ) -> None:
-        """Takes the values as they stand, and the names that may be set; None allows all."""
-        self._values = dict(values or {})
-        self._declared = declared
-        self._writes: dict[str, Any] = {}
+    def __bool__(self) -> bool:
+        return self._is
 
-    def get(self, name: str, default: Any = None) -> Any:
-        """The value under name, default when none is set."""
-        value = self._values.get(name)
-        return default if value is None else value
-
-    def set(self, name: str, value: Any) -> None:
-        """Sets a value.
-
-        UndeclaredMemory when the agent does not declare the name, TypeError when the
-        value has no JSON form.
-        """
-        if not isinstance(name, str):
-            raise TypeError("the name of a memory value is a str")
-        if self._declared is not None and name not in self._declared:
-            raise UndeclaredMemory(
-                f"the agent declares no memory named {name!r}; declaring it in a memory.yml "
-                "comes in a later release"
-            )
-        try:
-            json.dumps(value, allow_nan=False)
-        except (TypeError, ValueError, RecursionError):
-            raise TypeError(f"the value for memory {name!r} has no JSON form") from None
-        self._values[name] = value
-        self._writes[name] = value
-
-    @property
-    def writes(self) -> dict[str, Any]:
-        """What was set, in the order of first setting."""
-        return dict(self._writes)
+    def __repr__(self) -> str:
+        return str(self._is)
 
 
 @dataclass
@@ -109,8 +94,38 @@ class ToolContext:
     call: dict[str, Any] = field(default_factory=dict)
     """Telephony or session data; empty unless the channel gives it."""
     memory: Memory = field(default_factory=Memory)
-    """The conversation's memory; empty in this version."""
+    """The conversation's memory; see :mod:`belay.memory`."""
+    skill: str = ""
+    """Id of the active skill; empty when none is."""
+    events: list[Event] = field(default_factory=list)
+    """What the user and the agent have said, the oldest first."""
+    sent: list[str] = field(default_factory=list)
+    """The texts that were sent."""
+    is_cancelled: Cancelled = field(default_factory=Cancelled)
+    """True once the tool's time is up or its turn was given up: ``if context.is_cancelled():``."""
 
+    async def send(self, text: str) -> None:
+        """Says a text to the user, before what the tool's answer leads to.
+
+        It passes the outgoing hooks as any other text. TypeError when it is no str,
+        ValueError when it is too long or too many were sent, RuntimeError when the tool
+        has ended already.
+        """
+        if not isinstance(text, str):
+            raise TypeError("context.send takes a text")
+        if len(text) > _LONGEST_TEXT or len(self.sent) >= _MOST_TEXTS:
+            raise ValueError(
+                f"a tool sends up to {_MOST_TEXTS} texts of {_LONGEST_TEXT} characters"
+            )
+        self._deliver(text)
+        self.sent.append(text)
+
+    def _deliver(self, text: str) -> None:
+        """In a running agent, tells the program that runs it."""
+
+
+_LONGEST_TEXT = 64 << 10
+_MOST_TEXTS = 100
 
 # What tool() takes, with a test for each value and the words for it.
 _OPTIONS: dict[str, tuple[Callable[[Any], bool], str]] = {

@@ -9,6 +9,7 @@ import pytest
 
 from belay import _imports, _registry
 from belay._load import Loaded, load_agent
+from belay._memory_uses import Declared
 
 
 class Agent:
@@ -17,6 +18,7 @@ class Agent:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.imported: list[str] = []
+        self.declared = Declared()
 
     def write(self, file: str, text: str | bytes) -> Path:
         path = self.root / file
@@ -25,7 +27,9 @@ class Agent:
         return path
 
     def load(self, skip: tuple[str, ...] = ()) -> Loaded:
-        return load_agent(self.root, skip=skip, importing=self.imported.append)
+        return load_agent(
+            self.root, skip=skip, importing=self.imported.append, declared=self.declared
+        )
 
     def findings(self, text: str | None = None) -> list[tuple[str, int, str]]:
         """File, line and rule of each finding; text becomes hooks.py."""

@@ -266,70 +266,11 @@ def test_a_description_comes_from_the_docstring_when_none_is_given(agent):
     assert tool.description == "Finds a day."
 
 
-def test_memory():
-    memory = tools.Memory({"day": "Monday", "gone": None})
-    assert (memory.get("day"), memory.get("gone", "x"), memory.get("none")) == (
-        "Monday",
-        "x",
-        None,
-    )
-    memory.set("day", {"n": [1]})
-    assert memory.get("day") == {"n": [1]}
-    assert memory.writes == {"day": {"n": [1]}}
-    for value in (object(), float("nan"), {1, 2}):
-        with pytest.raises(TypeError, match="JSON"):
-            memory.set("day", value)
-    with pytest.raises(TypeError):
-        memory.set(5, "x")
-
-
-def test_in_a_running_agent_only_declared_memory_can_be_set():
-    memory = tools.Memory({"day": None}, declared={"day"})
-    memory.set("day", "Monday")
-    assert memory.get("week") is None
-    with pytest.raises(LookupError, match=r"declares no memory named 'week'.*memory\.yml"):
-        memory.set("week", 1)
-    assert memory.writes == {"day": "Monday"}
-
-
-@pytest.mark.parametrize(
-    ("body", "lines"),
-    [
-        ("context: ToolContext):\n    context.memory.set('day', 1)", [4]),
-        ("context):\n    context.memory.set('day', 1)", [4]),
-        ("context: 'ToolContext'):\n    context.memory.set(name='day', value=1)", [4]),
-        ("a: int, context: t.ToolContext):\n    if a:\n        context.memory.set(\n            'd', 1)", [5]),
-        ("context: ToolContext):\n    def inner():\n        context.memory.set('day', 1)", [5]),
-        ("context: ToolContext):\n    def inner(context):\n        context.memory.set('day', 1)", []),
-        ("context: ToolContext):\n    context.memory.set(DAY, 1)", []),
-        ("context: ToolContext):\n    context.memory.get('day')", []),
-        ("a: int):\n    context.memory.set('day', 1)", []),
-    ],
-)  # fmt: skip
-def test_memory_that_a_tool_sets_must_be_declared(agent, body, lines):
-    head = (
-        "import belay.tools as t; from belay.tools import *\n@tool(description='x')\nasync def f("
-    )
-    agent.write("tools/a.py", head + body + "\ncontext = DAY = ''\n")
-    found = [f for f in agent.load().findings if f["rule"] == "undeclared-memory"]
-    assert [(f["file"], f["line"], f["severity"]) for f in found] == [
-        ("tools/a.py", line, "error") for line in lines
-    ]
-
-
-def test_memory_is_found_in_what_tools_call(agent):
-    agent.write(
-        "lib/keep.py",
-        "from belay.tools import ToolContext as C\ndef keep(c: C):\n    c.memory.set('d', 1)\n",
-    )
-    agent.write("tools/a.py", "from lib.keep import keep\n")
-    assert agent.findings() == [("lib/keep.py", 3, "undeclared-memory")]
-
-
 def test_results_and_contexts_are_built_in_tests_with_few_fields():
     assert tools.ToolResult({"a": 1}) == tools.ToolResult(llm_response={"a": 1})
     context = tools.ToolContext(sender_id="me")
     assert (context.turn_id, context.call, context.channel.name) == ("", {}, "")
+    assert (context.skill, context.events, context.memory.get("x")) == ("", [], None)
 
 
 def test_outside_of_loading_a_misuse_raises():

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import struct
 from collections.abc import Callable, Coroutine, Sequence
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
-from belay import _payloads
+from belay import _events, _payloads, _turn
 from belay.hooks import Channel, HookRejection, RetryModel
-from belay.tools import Memory, ToolContext, ToolResult
+from belay.memory import InvalidMemoryValue, Memory, MemoryAlreadySet
+from belay.tools import ToolContext, ToolResult
 from belay.worker import _failure, _guard, _readonly, _wire
 
 if TYPE_CHECKING:
@@ -85,6 +87,7 @@ class Calls:
         self._hooks, self._tools = hooks, tools
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._cancelled: set[int] = set()
+        self._contexts: dict[int, _Context] = {}  # of the tools that run
         self._new_task: Callable[..., asyncio.Task[None]] = asyncio.Task
         self._loop = asyncio.get_running_loop()
 
@@ -115,6 +118,8 @@ class Calls:
         """Cancels a call. One that is not there any more has ended meanwhile."""
         if task := self._tasks.get(call):
             self._cancelled.add(call)
+            if context := self._contexts.get(call):
+                context.is_cancelled.cancel()
             task.cancel()
             task.add_done_callback(lambda _: self._forget(call))  # it may never have begun
 
@@ -128,6 +133,7 @@ class Calls:
     def _forget(self, call: int) -> None:
         self._tasks.pop(call, None)
         self._cancelled.discard(call)
+        self._contexts.pop(call, None)
 
     def _answer(self, call: int, kind: int, began: int, body: bytes) -> None:
         # Code that freezes or turns back all clocks must not keep its answer from leaving.
@@ -155,6 +161,7 @@ class Calls:
 
     async def _outcome(self, entry: HookEntry, raws: list[bytes | None]) -> bytes:
         payload = _payloads.build(entry.payload_type, raws)
+        _turn.running.set(payload)
         given = dict(payload.__dict__)
         if entry.lane == "observe":
             returned = await entry.fn(payload)
@@ -185,38 +192,44 @@ class Calls:
         began = perf_counter_ns()
         self._wire.send(_BEGUN.pack(5, _wire.BEGUN, call))
         try:
-            answer = await self._result(entry, json.loads(body))
+            answer = await self._result(call, entry, json.loads(body))
+        except (InvalidMemoryValue, MemoryAlreadySet) as exc:
+            answer = self._failed_tool(exc, entry, text=_failure.text_of(exc))
         except BaseException as exc:
             answer = self._failed_tool(exc, entry)
         self._answer(call, _wire.TOOL_ANSWER, began, answer)
 
-    async def _result(self, entry: ToolEntry, request: dict[str, Any]) -> bytes:
+    async def _result(self, call: int, entry: ToolEntry, request: dict[str, Any]) -> bytes:
+        context = self._contexts[call] = _context(request)
+        context.deliver = lambda text: self._say(call, text)
+        _turn.running.set(context)
         try:
             arguments = entry.coerce(request["arguments"])
         except ValueError as wrong:
             return self._failed_tool(wrong, entry, text=str(wrong))
-        memory = Memory(request["memory"], declared=request["memory"].keys())
         if entry.wants_context:
-            channel = request["channel"]
-            arguments["context"] = ToolContext(
-                sender_id=request["sender_id"],
-                turn_id=request["turn_id"],
-                channel=Channel.model_construct(
-                    name=channel.get("name", ""), metadata=channel.get("metadata", {})
-                ),
-                call=request["call"],
-                memory=memory,
-            )
+            arguments["context"] = context
         result = await entry.fn(**arguments)
-        value = result.llm_response if isinstance(result, ToolResult) else result
+        value = result
+        if isinstance(result, ToolResult):
+            value = result.llm_response
+            if result.next:
+                _warn_of_next(entry)
+        memory = context.memory
         writes = [{"name": name, "value": kept} for name, kept in memory.writes.items()]
-        answer = b'{"outcome":"ok","value":%b,"writes":%b}' % (
+        answer = b'{"outcome":"ok","value":%b,"writes":%b,"reads":%b}' % (
             _payloads.encode(value),
             _payloads.encode(writes),
+            _payloads.encode(memory.reads),
         )
         if len(answer) > MAX_ANSWER:
             raise ValueError(f"the result has {len(answer)} bytes, more than {MAX_ANSWER}")
         return answer
+
+    def _say(self, call: int, text: str) -> None:
+        if call not in self._contexts:
+            raise RuntimeError("the tool has ended; it can send nothing more")
+        self._wire.send(_wire.frame(_wire.SAID, call, text.encode("utf-8", "replace")))
 
     def _failed_tool(self, exc: BaseException, entry: ToolEntry, text: str = "") -> bytes:
         report = self._describer.report(exc, "", entry.file, entry.line)
@@ -224,6 +237,50 @@ class Calls:
         del report["kind"]
         report["message"], report["text"] = report["text"], _failure.cut(text)
         return _failure.encode({"outcome": "error", **report})
+
+
+class _Context(ToolContext):
+    """A context whose texts reach the host."""
+
+    deliver: Callable[[str], None]
+
+    def _deliver(self, text: str) -> None:
+        self.deliver(text)
+
+
+def _context(request: dict[str, Any]) -> _Context:
+    given, channel = request["memory"], request["channel"]
+    return _Context(
+        sender_id=request["sender_id"],
+        turn_id=request["turn_id"],
+        channel=Channel.model_construct(
+            name=channel.get("name", ""), metadata=channel.get("metadata", {})
+        ),
+        call=request["call"],
+        memory=Memory(
+            given["values"],
+            declared=given["values"].keys(),
+            skill=given["skill"],
+            closed=given["closed"],
+        ),
+        skill=given["skill"],
+        events=_events.read(request["events"]),
+    )
+
+
+_warned: set[str] = set()
+
+
+def _warn_of_next(entry: ToolEntry) -> None:
+    """Says once a tool that what it wants to be done next is not done."""
+    if entry.name not in _warned:
+        _warned.add(entry.name)
+        logging.getLogger("belay").warning(
+            "tool %s at %s:%d: next of its ToolResult is not acted on",
+            entry.name,
+            entry.file,
+            entry.line,
+        )
 
 
 def _go_on(changes: Sequence[tuple[int, bytes]]) -> bytes:

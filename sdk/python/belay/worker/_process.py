@@ -36,11 +36,13 @@ def main() -> None:
     _log_frames_only(describer)
 
     from belay._load import load_agent
+    from belay._memory_uses import Declared
 
     def importing(path: str) -> None:
         wire.send(_wire.frame(_wire.IMPORTING, 0, path.encode("utf-8", "replace")))
 
-    loaded = load_agent(Path(root), skip=order["skip"], importing=importing)
+    declared = Declared(**order["declared"])
+    loaded = load_agent(Path(root), skip=order["skip"], importing=importing, declared=declared)
     # What was imported stays: the collector need not look at it again.
     gc.collect()
     gc.freeze()
@@ -75,6 +77,8 @@ def _tool(entry: ToolEntry) -> dict[str, Any]:
         "parameters",
         "file",
         "line",
+        "skill",
+        "wants_context",
         "requires_confirmation",
         "utter_for_confirmation",
         "utter_on_user_denial",

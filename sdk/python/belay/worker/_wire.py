@@ -13,7 +13,7 @@ HEAD = struct.Struct(">IBI")
 """Length of the rest, type, call id."""
 
 LOAD, HOOK, TOOL, CANCEL, PING, QUIT = b"LHTCPQ"
-IMPORTING, READY, BEGUN, BEAT, HOOK_ANSWER, TOOL_ANSWER = b"IRBbAt"
+IMPORTING, READY, BEGUN, BEAT, SAID, HOOK_ANSWER, TOOL_ANSWER = b"IRBbsAt"
 
 _CHUNK = 64 << 10
 _ORPHANED = 71  # exit status of a worker that has lost its pipes

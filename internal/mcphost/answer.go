@@ -1,0 +1,204 @@
+package mcphost
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/belay-run/belay/internal/rawjson"
+)
+
+// Outcome says how a call ended.
+type Outcome string
+
+// The outcomes.
+const (
+	OK          Outcome = "ok"          // the function answered
+	Error       Outcome = "error"       // the function or the server answered that it failed
+	Timeout     Outcome = "timeout"     // the call went out and had no answer in its time
+	Unknown     Outcome = "unknown"     // the call went out and the server was lost, or the caller left
+	Unavailable Outcome = "unavailable" // the call never went out: the function did not run
+)
+
+// Answer is how a call ended.
+type Answer struct {
+	Outcome Outcome
+
+	// Value is what the function gave: the structured value, else the text (a JSON
+	// string) when it gave one text, else the list of its content blocks. It is nil
+	// when there was no answer.
+	Value json.RawMessage
+
+	// Text is what a model reads; of a call without an answer it is Failure.
+	Text string
+
+	Took    time.Duration // from the request to the answer, or to giving up
+	Waited  time.Duration // for the server, before the request
+	Failure string        // why the outcome is not [OK]
+}
+
+// Object returns the JSON object that the function answered. Servers give the same
+// answer in three forms, depending on how the function is annotated: as structured
+// value, as text that is JSON, and wrapped as {"result": …}.
+func (a Answer) Object() (json.RawMessage, error) {
+	if a.Outcome != OK {
+		return nil, errors.New(a.Failure)
+	}
+	raw := bytes.TrimSpace(a.Value)
+	for range 3 { // text in a wrapper in text is still somebody's idea of JSON
+		if inner, ok := unquoted(raw); ok {
+			raw = inner
+		}
+		inner, ok := unwrapped(raw)
+		if !ok {
+			break
+		}
+		raw = inner
+	}
+	if rawjson.IsObject(raw) {
+		return raw, nil
+	}
+	return nil, fmt.Errorf("the function answered %s, not an object", kind(a.Value))
+}
+
+func unquoted(raw json.RawMessage) (json.RawMessage, bool) {
+	var text string
+	if len(raw) == 0 || raw[0] != '"' || json.Unmarshal(raw, &text) != nil {
+		return nil, false
+	}
+	return bytes.TrimSpace([]byte(text)), true
+}
+
+// unwrapped takes the value out of an object whose only key is "result".
+func unwrapped(raw json.RawMessage) (json.RawMessage, bool) {
+	if len(raw) == 0 || raw[0] != '{' {
+		return nil, false
+	}
+	var keys map[string]json.RawMessage
+	if json.Unmarshal(raw, &keys) != nil || len(keys) != 1 {
+		return nil, false
+	}
+	inner, ok := keys["result"]
+	return inner, ok
+}
+
+func kind(raw json.RawMessage) string {
+	raw = bytes.TrimSpace(raw)
+	if inner, ok := unwrapped(raw); ok {
+		raw = bytes.TrimSpace(inner)
+	}
+	if len(raw) == 0 {
+		return "nothing"
+	}
+	switch raw[0] {
+	case '"':
+		return "text that is no JSON object"
+	case '[':
+		return "a list"
+	case 'n':
+		return "null"
+	case 't', 'f':
+		return "true or false"
+	case '{':
+		return "an object that is no valid JSON"
+	}
+	return "a number"
+}
+
+// callResult is the result of tools/call as it is on the wire.
+type callResult struct {
+	Content           []json.RawMessage `json:"content"`
+	StructuredContent json.RawMessage   `json:"structuredContent"`
+	IsError           bool              `json:"isError"`
+	ResultType        string            `json:"resultType"`
+}
+
+// block is what a model can read of a content block.
+type block struct {
+	Type     string  `json:"type"`
+	Text     *string `json:"text"`
+	MimeType string  `json:"mimeType"`
+	Data     string  `json:"data"`
+	URI      string  `json:"uri"`
+	Name     string  `json:"name"`
+	Resource struct {
+		URI      string  `json:"uri"`
+		MimeType string  `json:"mimeType"`
+		Text     *string `json:"text"`
+	} `json:"resource"`
+}
+
+// readResult makes an answer of a result.
+func readResult(raw json.RawMessage) Answer {
+	var r callResult
+	if err := json.Unmarshal(raw, &r); err != nil {
+		return failed(Error, "the server's answer is no result of a call")
+	}
+	if r.ResultType == "input_required" {
+		return failed(Error, "the function asks for more input, which cannot be given here")
+	}
+	texts := make([]string, 0, len(r.Content))
+	var only *string
+	for _, c := range r.Content {
+		var b block
+		if err := json.Unmarshal(c, &b); err != nil {
+			texts = append(texts, rawjson.Written(c))
+			continue
+		}
+		texts = append(texts, b.read(c))
+		if len(r.Content) == 1 && b.Type == "text" {
+			only = b.Text
+		}
+	}
+	a := Answer{Outcome: OK, Text: strings.Join(texts, "\n")}
+	structured := len(r.StructuredContent) > 0 && string(r.StructuredContent) != "null"
+	switch {
+	case structured:
+		a.Value = r.StructuredContent
+	case only != nil:
+		a.Value = rawjson.Must(*only)
+	default:
+		a.Value = rawjson.List(r.Content)
+	}
+	if len(r.Content) == 0 && structured {
+		a.Text = rawjson.Written(a.Value)
+	}
+	if r.IsError {
+		a.Outcome, a.Failure = Error, "the function answered an error"
+		if a.Text != "" {
+			a.Failure += ": " + shortened(a.Text)
+		}
+	}
+	return a
+}
+
+func (b block) read(raw json.RawMessage) string {
+	switch {
+	case b.Type == "text" && b.Text != nil:
+		return *b.Text
+	case b.Type == "resource" && b.Resource.Text != nil:
+		return *b.Resource.Text
+	case b.Type == "resource":
+		return fmt.Sprintf("[resource %s, %s]", b.Resource.URI, b.Resource.MimeType)
+	case b.Type == "resource_link":
+		return fmt.Sprintf("[resource %s: %s]", b.Name, b.URI)
+	case b.Type == "image" || b.Type == "audio":
+		return fmt.Sprintf("[%s, %s, %d bytes]", b.Type, b.MimeType, len(b.Data)/4*3)
+	}
+	return rawjson.Written(raw)
+}
+
+const failureMost = 500 // bytes of a server's words in a failure
+
+func shortened(s string) string {
+	if len(s) <= failureMost {
+		return s
+	}
+	return strings.ToValidUTF8(s[:failureMost], "") + "…"
+}
+
+// failed is an answer that has no value.
+func failed(o Outcome, why string) Answer { return Answer{Outcome: o, Failure: why, Text: why} }

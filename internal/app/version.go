@@ -22,6 +22,7 @@ import (
 	"github.com/belay-run/belay/internal/model/scripted"
 	"github.com/belay-run/belay/internal/prompt"
 	"github.com/belay-run/belay/internal/pyhost"
+	"github.com/belay-run/belay/internal/skill"
 	"github.com/belay-run/belay/internal/sqlstore"
 	"github.com/belay-run/belay/internal/telemetry"
 	"github.com/belay-run/belay/internal/turn"
@@ -57,6 +58,7 @@ func read(ctx context.Context, cfg Config, start starter, events func(pyhost.Eve
 		l.findings = append(l.findings, found...)
 	}
 	host, err := start(ctx, pyhost.Config{Dir: cfg.Dir, Python: cfg.Python, Workers: l.spec.Limits.HookWorkers, SDK: sdk.FS,
+		Declared: declared(l.spec.Skills),
 		Logger: cfg.Logger, OnEvent: events})
 	if err != nil {
 		return nil, errors.Join(err, l.close(ctx))
@@ -65,6 +67,23 @@ func read(ctx context.Context, cfg Config, start starter, events func(pyhost.Eve
 	l.findings = append(l.findings, host.Findings()...)
 	l.findings = append(l.findings, l.tools()...)
 	return l, nil
+}
+
+// declared names the memory of an agent for its Python tools.
+func declared(set *skill.Set) pyhost.Declared {
+	d := pyhost.Declared{Skills: map[string][]string{}}
+	if set == nil {
+		return d
+	}
+	for _, f := range set.Project {
+		d.Project = append(d.Project, f.Name)
+	}
+	for _, k := range set.Skills {
+		for _, f := range k.Memory {
+			d.Skills[k.ID] = append(d.Skills[k.ID], f.Name)
+		}
+	}
+	return d
 }
 
 func (l *loaded) close(ctx context.Context) error {
@@ -90,6 +109,11 @@ func (l *loaded) tools() []finding.Finding {
 	add := func(t pyhost.ToolInfo, rule, message, hint string) {
 		out = append(out, finding.Finding{File: t.File, Line: t.Line, Rule: rule, Severity: finding.Error, Message: message, Hint: hint})
 	}
+	var names []agent.Tool
+	for _, t := range l.host.Tools() {
+		names = append(names, agent.Tool{Name: t.Name, File: t.File})
+	}
+	out = append(out, agent.CheckTools(l.spec, names)...)
 	book := l.spec.Responses
 	for _, t := range l.host.Tools() {
 		if slices.Contains(turn.Reserved, t.Name) {
@@ -109,7 +133,6 @@ func (l *loaded) tools() []finding.Finding {
 func Rules() []finding.Rule {
 	return slices.Concat(agent.Rules(), knowledge.Rules(), scripted.Rules(), []finding.Rule{
 		{ID: "reserved-tool", Summary: "A tool has a name of the framework's.", Help: "Give the tool another name."},
-		{ID: "unknown-response", Summary: "A tool names a response that is not there.", Help: "Write it into responses.yml."},
 		{ID: "model", Summary: "The model cannot be asked.", Help: "Mend integrations.yml, or set the variable that holds its key."},
 	})
 }

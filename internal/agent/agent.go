@@ -6,9 +6,16 @@
 //	}
 //
 // [Read] reports everything that is wrong in one run: each finding has the file,
-// the line, the column and what to do. It reads agent.yml, integrations.yml and
-// responses.yml, and lists the Python files and the references without opening
-// them: who runs Python checks Python, and who searches reads the references.
+// the line, the column and what to do. It reads agent.yml, integrations.yml,
+// responses.yml, memory.yml and the skills, and lists the Python files and the
+// references without opening them: who runs Python checks Python, and who searches
+// reads the references. What skills say of tools is looked at by [CheckTools], when
+// Python is loaded.
+//
+// A skill is read in two steps: first the memory of all skills, so that a condition
+// can be compiled knowing what there is ([skillReader.front], [skillReader.body],
+// [skillReader.block]); then, with everything read, the names that lead from one
+// place to another, and the way through blocks ([library.finish]).
 //
 // An [Agent] is plain data. Nothing here looks at the environment, opens a
 // connection or runs code, so that a folder from anyone can be checked. No value
@@ -17,10 +24,12 @@ package agent
 
 import (
 	"encoding/json"
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/belay-run/belay/internal/finding"
+	"github.com/belay-run/belay/internal/skill"
 	"github.com/belay-run/belay/internal/wording"
 )
 
@@ -56,8 +65,27 @@ type Agent struct {
 
 	// The lists are sorted paths relative to Dir, with slashes.
 	HookFiles      []string // hooks.py and hooks/**/*.py
-	ToolFiles      []string // tools.py and tools/*.py
-	KnowledgeFiles []string // references/**/*.md
+	ToolFiles      []string // tools.py and tools/*.py, the project's and the skills'
+	KnowledgeFiles []string // references/**/*.md of the project; a skill has its own
+
+	// Skills is nil for an agent that has neither skills nor memory of its own.
+	Skills     *skill.Set
+	MCPServers []MCPServer
+
+	tools []toolName // see CheckTools
+}
+
+// References returns all documents to be searched, the project's and the skills',
+// sorted.
+func (a *Agent) References() []string {
+	all := slices.Clone(a.KnowledgeFiles)
+	if a.Skills != nil {
+		for _, k := range a.Skills.Skills {
+			all = append(all, k.References...)
+		}
+	}
+	slices.Sort(all)
+	return all
 }
 
 // Limits bound a turn and the queue before it. Read always sets them.
@@ -137,7 +165,9 @@ func Read(dir string) (*Agent, []finding.Finding) {
 	top := f.yaml(AgentFile)
 	a.readProfile(f.reader(AgentFile), top)
 	a.readIntegrations(f, top)
-	a.readResponses(f)
+	lib := a.readSkills(f)
+	a.readResponses(f, lib)
 	a.list(f)
+	lib.finish()
 	return a, finding.Clean(findings)
 }

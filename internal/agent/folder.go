@@ -186,15 +186,10 @@ func (a *Agent) list(f *folder) {
 	}
 	a.KnowledgeFiles = f.walk("references", func(p string) bool { return strings.EqualFold(path.Ext(p), ".md") })
 	f.walk("lib", func(string) bool { return false }) // for its links
+	a.listSkills(f)
 	slices.Sort(a.HookFiles)
 	slices.Sort(a.ToolFiles)
 
-	if names := f.names("skills"); len(names) > 0 {
-		f.reader("skills").whole().err("unsupported-skills", "the agent has skills, which this version cannot run", "use a later version; without its skills the agent would not do what it was written for")
-	}
-	if f.exists("memory.yml") {
-		f.reader("memory.yml").whole().err("unsupported-memory", "the agent has memory, which this version cannot keep", "use a later version; without its memory the agent would not do what it was written for")
-	}
 	for _, m := range [][2]string{
 		{"agent.yaml", AgentFile}, {"integrations.yaml", IntegrationsFile}, {"responses.yaml", ResponsesFile}, {"integration.yml", IntegrationsFile},
 		{"response.yml", ResponsesFile}, {"memory.yaml", "memory.yml"}, {"hook.py", "hooks.py"}, {"hook", "hooks/"}, {"tool", "tools/"},
@@ -205,6 +200,29 @@ func (a *Agent) list(f *folder) {
 		}
 	}
 }
+
+// listSkills finds the Python files and the references of skills.
+func (a *Agent) listSkills(f *folder) {
+	for _, p := range f.walk("skills", func(string) bool { return true }) {
+		id := OwnerOf(p)
+		k := a.Skills.Skill(id)
+		if k == nil || k.Builtin {
+			continue
+		}
+		inside := strings.TrimPrefix(p, "skills/"+id+"/")
+		switch dir, name := path.Split(inside); {
+		case strings.HasPrefix(dir, "references/") && strings.EqualFold(path.Ext(name), ".md"):
+			k.References = append(k.References, p)
+		case path.Ext(name) == ".py" && name != "__init__.py" && (inside == "tools.py" || dir == "tools/"):
+			a.ToolFiles = append(a.ToolFiles, p)
+		case dir == "" && misnamed[name] != "":
+			f.reader(p).whole().warn("misnamed-file", "nothing reads this; the name looked for is "+misnamed[name], "rename it, or delete it if it is not meant for Belay")
+		}
+	}
+}
+
+// misnamed are names in a skill's folder that are close to one that is read.
+var misnamed = map[string]string{"memory.yaml": MemoryFile, "responses.yaml": ResponsesFile, "response.yml": ResponsesFile, "tool.py": "tools.py", "hooks.py": "hooks.py at the top of the agent's folder"}
 
 func (f *folder) regular(name string) bool {
 	if !f.exists(name) {

@@ -62,7 +62,8 @@ func (a *Agent) readIntegrations(f *folder, agentFile *node) {
 		r.whole().err("missing-model", "the agent has no model to ask", "write llm: {provider, model, api_key_env}")
 	}
 	channels(top)
-	top.idle("mcp_servers", "tracing")
+	a.MCPServers = mcpServers(top)
+	top.idle("tracing")
 	top.close()
 }
 

@@ -174,7 +174,7 @@ func (a *Agent) warnLanguage(r *reader) {
 	}
 	var missing []string
 	for _, name := range wording.New(a.Language, nil).Names() {
-		if !a.Responses.Own(name) {
+		if !a.Responses.Own(name) && (a.Skills != nil || !slices.Contains(wording.OfSkills, name)) {
 			missing = append(missing, name)
 		}
 	}

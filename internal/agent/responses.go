@@ -2,6 +2,7 @@ package agent
 
 import (
 	"fmt"
+	"path"
 	"regexp"
 	"strings"
 
@@ -11,26 +12,75 @@ import (
 
 var responseName = regexp.MustCompile(`^utter_[A-Za-z0-9_./-]+$`)
 
-// readResponses reads responses.yml. It runs after agent.yml, for the language.
-func (a *Agent) readResponses(f *folder) {
-	own := map[string][]wording.Variant{}
-	r := f.reader(ResponsesFile)
-	if top := r.open(f.yaml(ResponsesFile), ""); top != nil {
-		top.find("version") // other engines' files have one
-		responses := top.sub("responses")
-		if responses != nil {
-			for i := range responses.n.fields {
-				n := &responses.n.fields[i]
-				if variants := r.response(n); len(variants) > 0 {
-					own[n.name] = variants
+// readResponses reads responses.yml, the project's and the skills'. It runs after
+// agent.yml, for the language, and after memory, which texts and conditions name.
+func (a *Agent) readResponses(f *folder, lib *library) {
+	own := lib.responses(ResponsesFile, "")
+	var skills map[string]map[string][]wording.Variant
+	if a.Skills != nil {
+		skills = map[string]map[string][]wording.Variant{}
+		for _, k := range a.Skills.Skills {
+			if !k.Builtin {
+				if r := lib.responses(path.Join("skills", k.ID, ResponsesFile), k.ID); len(r) > 0 {
+					skills[k.ID] = r
 				}
 			}
 		}
-		top.close()
 	}
-	a.Responses = wording.New(a.Language, own)
+	a.Responses = wording.NewWithSkills(a.Language, own, skills)
 	a.warnLanguage(f.reader(AgentFile))
 }
+
+// responses reads one file of responses; id is the skill that it belongs to.
+func (lib *library) responses(file, id string) map[string][]wording.Variant {
+	own := map[string][]wording.Variant{}
+	r := lib.f.reader(file)
+	top := r.open(lib.f.yaml(file), "")
+	if top == nil {
+		return own
+	}
+	top.find("version") // other engines' files have one
+	if responses := top.sub("responses"); responses != nil {
+		for i := range responses.n.fields {
+			n := &responses.n.fields[i]
+			variants := r.response(n)
+			if len(variants) == 0 {
+				continue
+			}
+			own[n.name] = variants
+			lib.later = append(lib.later, func() { lib.variants(r, n, variants, id) })
+		}
+	}
+	top.close()
+	return own
+}
+
+// variants looks at the memory that the variants of a response name.
+func (lib *library) variants(r *reader, f *field, variants []wording.Variant, id string) {
+	if lib.a.Skills == nil {
+		return // such an agent's own values are all that there is
+	}
+	for i, v := range variants {
+		at := r.at(v.Line, v.Column)
+		if v.Condition != nil {
+			for _, chain := range v.Condition.Names() {
+				if chain[0] == "session" {
+					lib.checkChain(at, chain, id)
+				}
+			}
+		}
+		for _, m := range sessionPlaceholder.FindAllStringSubmatch(v.Text, -1) {
+			if field := lib.set.Field(m[1] + "." + m[2]); field == nil {
+				at.warn("unknown-placeholder", fmt.Sprintf("responses.%s[%d] has {session.%s.%s}, which is not declared, so it is said as it is written", f.name, i, m[1], m[2]),
+					lib.nearMemory(m[1]+"."+m[2], id))
+			} else if field.Private && field.Namespace != id {
+				at.warn("private-memory", fmt.Sprintf("responses.%s[%d] says a value that is private to the skill %s", f.name, i, field.Namespace), "declare it under public: in the skill's memory.yml")
+			}
+		}
+	}
+}
+
+var sessionPlaceholder = regexp.MustCompile(`\{session\.([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]+)`)
 
 func (r *reader) response(f *field) []wording.Variant {
 	if !responseName.MatchString(f.name) {
@@ -58,14 +108,30 @@ func (r *reader) response(f *field) []wording.Variant {
 		}
 		always = always || ok && v.Condition == nil || !ok
 	}
+	r.defaults(f, what, out)
 	if len(out) > 0 && !always && !builtin.Has(f.name) {
 		r.key(f).warn("no-plain-variant", what+" has no variant without a condition, so it may have nothing to say", "add a variant without a condition")
 	}
 	return out
 }
 
+// defaults reports variants that are never said: of those without a condition only
+// the first is.
+func (r *reader) defaults(f *field, what string, variants []wording.Variant) {
+	seen := false
+	for i, v := range variants {
+		if v.Condition != nil {
+			continue
+		}
+		if seen {
+			r.at(v.Line, v.Column).warn("unreachable-variant", fmt.Sprintf("%s[%d] is never said: a variant without a condition stands before it", what, i), "give it a condition, or delete it")
+		}
+		seen = true
+	}
+}
+
 func (r *reader) variant(n *node, what string) (wording.Variant, bool) {
-	v := wording.Variant{Line: n.line}
+	v := wording.Variant{File: r.file, Line: n.line, Column: n.column}
 	if n.kind == isText {
 		v.Text = n.text
 		if strings.TrimSpace(v.Text) == "" {

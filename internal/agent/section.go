@@ -16,6 +16,7 @@ import (
 // reader collects the findings of one file.
 type reader struct {
 	file     string
+	above    int // lines of the file above the YAML that is being read
 	findings *[]finding.Finding
 }
 

@@ -73,6 +73,15 @@ func (r *reader) parse(data []byte) *node {
 	if !ok {
 		return nil
 	}
+	return r.parseText(text)
+}
+
+// parseText is parse for text whose encoding has been looked at: a file, or the
+// part of one that begins after reader.above lines.
+func (r *reader) parseText(text string) *node {
+	if r.blankRuns(text) {
+		return nil
+	}
 	file := r.syntax(text)
 	if file == nil {
 		return nil
@@ -83,7 +92,7 @@ func (r *reader) parse(data []byte) *node {
 			continue
 		}
 		if body != nil {
-			r.at(place(doc.Body)).err("yaml-documents", "the file holds more than one document", `keep one and delete the lines "---"`)
+			r.at(r.place(doc.Body)).err("yaml-documents", "the file holds more than one document", `keep one and delete the lines "---"`)
 			return nil
 		}
 		body = doc.Body
@@ -108,23 +117,32 @@ func (r *reader) plainText(data []byte) (string, bool) {
 		return "", false
 	}
 	text := strings.ReplaceAll(string(data), "\r\n", "\n")
-	line, blank := 1, 0
+	line := 1
 	for l := range strings.Lines(text) {
 		if i := strings.IndexFunc(l, forbidden); i >= 0 {
 			r.at(line, utf8.RuneCountInString(l[:i])+1).err("bad-encoding", "a control character stands in the file", "delete it, or write it as an escape in double quotes")
 			return "", false
 		}
+		line++
+	}
+	return text, true
+}
+
+// blankRuns reports blank lines on which the parser would spend its time.
+func (r *reader) blankRuns(text string) bool {
+	line, blank := 1, 0
+	for l := range strings.Lines(text) {
 		blank++
 		if strings.TrimSpace(l) != "" {
 			blank = 0
 		}
 		if blank > maxBlank {
-			r.at(line, 0).err("yaml-too-complex", fmt.Sprintf("more than %d blank lines in a row", maxBlank), "delete some of them")
-			return "", false
+			r.at(r.above+line, 0).err("yaml-too-complex", fmt.Sprintf("more than %d blank lines in a row", maxBlank), "delete some of them")
+			return true
 		}
 		line++
 	}
-	return text, true
+	return false
 }
 
 func forbidden(c rune) bool {
@@ -141,7 +159,7 @@ func (r *reader) syntax(text string) (file *ast.File) {
 	}()
 	tokens := lexer.Tokenize(text)
 	if at := tooComplex(tokens); at != nil {
-		r.at(at.Line, at.Column).err("yaml-too-complex", "the file has too many or too deeply nested entries", "split or flatten it")
+		r.at(r.above+at.Line, at.Column).err("yaml-too-complex", "the file has too many or too deeply nested entries", "split or flatten it")
 		return nil
 	}
 	file, err := parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
@@ -154,7 +172,7 @@ func (r *reader) syntax(text string) (file *ast.File) {
 	if errors.As(err, &se) {
 		message = se.Message
 		if se.Token != nil && se.Token.Position != nil {
-			f = r.at(se.Token.Position.Line, se.Token.Position.Column)
+			f = r.at(r.above+se.Token.Position.Line, se.Token.Position.Column)
 		}
 	}
 	f.err("yaml-syntax", message, "check indentation, quotes and brackets here and in the line before")
@@ -198,7 +216,7 @@ type converter struct {
 func (c *converter) stop(n ast.Node, rule, message, hint string) *node {
 	if !c.stopped {
 		c.stopped = true
-		c.r.at(place(n)).err(rule, message, hint)
+		c.r.at(c.r.place(n)).err(rule, message, hint)
 	}
 	return &node{}
 }
@@ -237,7 +255,7 @@ func (c *converter) convert(n ast.Node, depth int) *node {
 		out = scalar(n)
 	}
 	if out.line == 0 {
-		out.line, out.column = place(n)
+		out.line, out.column = c.r.place(n)
 	}
 	return c.weigh(n, out)
 }
@@ -269,7 +287,7 @@ func (c *converter) mapping(n ast.Node, values []*ast.MappingValueNode, depth in
 			merged = append(merged, c.merge(v, depth)...)
 			continue
 		}
-		line, column := place(key)
+		line, column := c.r.place(key)
 		value := c.convert(v.Value, depth+1)
 		name, ok := keyName(key)
 		if !ok {
@@ -305,7 +323,7 @@ func (c *converter) merge(v *ast.MappingValueNode, depth int) []field {
 	var out []field
 	for _, s := range sources {
 		if s.kind != isMapping && !c.stopped {
-			c.r.at(place(v)).err("wrong-type", "<< merges something that is no mapping", "let it name the anchor of a mapping")
+			c.r.at(c.r.place(v)).err("wrong-type", "<< merges something that is no mapping", "let it name the anchor of a mapping")
 			continue
 		}
 		out = append(out, s.fields...)
@@ -323,7 +341,7 @@ func (c *converter) tag(n *ast.TagNode, depth int) *node {
 		return &node{kind: isText, text: out.text, line: out.line, column: out.column, size: 1}
 	case "!!int", "!!float", "!!bool", "!!null", "!!map", "!!seq":
 		if n.Value == nil {
-			line, column := place(n)
+			line, column := c.r.place(n)
 			return &node{line: line, column: column, size: 1}
 		}
 		return c.convert(n.Value, depth+1)
@@ -361,7 +379,16 @@ func keyName(n ast.Node) (string, bool) {
 	return "", false
 }
 
-// place is where a value begins. The parser's own token of a mapping is its first
+// place is where a value begins in the file.
+func (r *reader) place(n ast.Node) (line, column int) {
+	line, column = place(n)
+	if line > 0 {
+		line += r.above
+	}
+	return line, column
+}
+
+// place is where a value begins in what was parsed. The parser's own token of a mapping is its first
 // colon.
 func place(n ast.Node) (line, column int) {
 	switch m := n.(type) {

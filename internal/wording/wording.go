@@ -58,9 +58,9 @@ type Variant struct {
 	Condition *condition.Condition
 	// Rephrase asks for a model to put the text in its own words.
 	Rephrase bool
-	// File and Line are where it stands; "" and 0 for a built-in text.
-	File string
-	Line int
+	// Where it stands; not set for a built-in text.
+	File         string
+	Line, Column int
 }
 
 // Book is the fixed texts of one agent. It is safe for use by many goroutines.

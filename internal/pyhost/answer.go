@@ -132,7 +132,6 @@ type toolReport struct {
 	Outcome   string          `json:"outcome"`
 	Value     json.RawMessage `json:"value"`
 	Text      string          `json:"text"`
-	Writes    []Write         `json:"writes"`
 	Reads     []string        `json:"reads"`
 	Type      string          `json:"type"`
 	File      string          `json:"file"`
@@ -152,7 +151,7 @@ func parseToolAnswer(body []byte) (ToolAnswer, error) {
 	if err := strict(body, &r); err != nil {
 		return ToolAnswer{}, broken("a tool's answer cannot be read: %v", err)
 	}
-	a := ToolAnswer{Value: r.Value, Text: r.Text, Writes: r.Writes, Reads: r.Reads, Took: ran}
+	a := ToolAnswer{Value: r.Value, Text: r.Text, Reads: r.Reads, Took: ran}
 	switch Outcome(r.Outcome) {
 	case OK:
 		a.Outcome = OK

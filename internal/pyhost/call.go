@@ -2,6 +2,7 @@ package pyhost
 
 import (
 	"encoding/binary"
+	"slices"
 	"time"
 
 	"github.com/belay-run/belay/hook"
@@ -30,11 +31,13 @@ type call struct {
 	id    uint32 // in the worker that it was last sent to
 	sent  bool
 	begun time.Time
-	said  []string // what a tool has sent to the user
 	timer *time.Timer
 	over  bool // answered; it may still run in the worker
 	seen  bool // the worker lived after this overdue call was cancelled
 	stop  func() bool
+
+	said   []string // what a tool has sent to the user
+	writes []Write  // what it has set
 }
 
 // ending is a call with its answer, to be told once no lock is held.
@@ -107,7 +110,7 @@ func (c *call) answer(now time.Time, a hook.Answer, notes []string) ending {
 func (c *call) toolAnswer(now time.Time, a ToolAnswer, notes []string) ending {
 	c.finish()
 	a.Waited, a.Took = c.times(now, a.Took)
-	a.Notes, a.Said = notes, c.said
+	a.Notes, a.Said, a.Writes = notes, c.said, c.writes
 	if f := a.Failure; f != nil && f.File == "" {
 		f.File, f.Line = c.file, c.line
 	}
@@ -126,17 +129,47 @@ func (c *call) fail(now time.Time, kind hook.FailureKind, outcome Outcome, why s
 // say keeps a text that a tool has sent. What it sends after its time counts for
 // nothing.
 func (c *call) say(text []byte) error {
-	switch {
-	case c.toolDone == nil:
-		return broken("a text came from a hook")
-	case c.begun.IsZero():
-		return broken("a text came from a call that has not begun")
-	case len(c.said) >= maxSaid:
+	if late, err := c.late(); late || err != nil {
+		return err
+	}
+	if len(c.said) >= maxSaid {
 		return broken("a tool has sent more than %d texts", maxSaid)
-	case !c.over:
-		c.said = append(c.said, string(text))
+	}
+	c.said = append(c.said, string(text))
+	return nil
+}
+
+// wrote keeps a memory value that a tool has set, as say does.
+func (c *call) wrote(body []byte) error {
+	if late, err := c.late(); late || err != nil {
+		return err
+	}
+	var w Write
+	if err := strict(body, &w); err != nil {
+		return broken("a memory value cannot be read: %v", err)
+	}
+	i := slices.IndexFunc(c.writes, func(before Write) bool { return before.Name == w.Name })
+	switch {
+	case i >= 0:
+		c.writes[i] = w
+	case len(c.writes) >= maxWrites:
+		return broken("a tool has set more than %d memory values", maxWrites)
+	default:
+		c.writes = append(c.writes, w)
 	}
 	return nil
+}
+
+// late says that what a tool does now counts for nothing, since its call has been
+// answered.
+func (c *call) late() (bool, error) {
+	switch {
+	case c.toolDone == nil:
+		return false, broken("a hook says or sets something")
+	case c.begun.IsZero():
+		return false, broken("a tool that has not begun says or sets something")
+	}
+	return c.over, nil
 }
 
 // size is about how many bytes the call's frame has.

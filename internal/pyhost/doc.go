@@ -70,10 +70,11 @@
 //	B  begun     the call takes its first step now
 //	b  beat      the event loop lives
 //	s  said      a text that the tool with that call id sends to the user
+//	w  wrote     JSON {name, value}: a memory value that the tool has set
 //	A  answer    of a hook: u32 microseconds that it ran | u8 outcome | body
 //	             1 go on: u8 changes | per change: u8 field, u32 length, JSON
 //	             0 reject, 2 retry, 4 failed: JSON {text, kind, type, file, line, traceback}
-//	t  answer    of a tool: u32 microseconds that it ran | JSON {outcome, value, text, writes, reads, type, file, line, traceback, message}
+//	t  answer    of a tool: u32 microseconds that it ran | JSON {outcome, value, text, reads, type, file, line, traceback, message}
 //
 // A frame to the worker has at most 32 MiB, one from it at most 17 MiB. The
 // worker itself refuses a hook's or tool's answer of more than 16 MiB as a wrong

@@ -22,6 +22,7 @@ const (
 	frameBegun      = 'B'
 	frameBeat       = 'b'
 	frameSaid       = 's'
+	frameWrote      = 'w'
 	frameHookAnswer = 'A'
 	frameToolAnswer = 't'
 )
@@ -99,7 +100,7 @@ func readBody(r io.Reader, size int) ([]byte, error) {
 
 func fromWorker(kind byte) bool {
 	switch kind {
-	case frameImporting, frameReady, frameCannot, frameBegun, frameBeat, frameSaid, frameHookAnswer, frameToolAnswer:
+	case frameImporting, frameReady, frameCannot, frameBegun, frameBeat, frameSaid, frameWrote, frameHookAnswer, frameToolAnswer:
 		return true
 	}
 	return false

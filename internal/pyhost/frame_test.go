@@ -202,3 +202,44 @@ func FuzzOutput(f *testing.F) {
 		}
 	})
 }
+
+func TestWhatToolsSayAndSet(t *testing.T) {
+	tool := func() *call { return &call{toolDone: func(ToolAnswer) {}, begun: time.Now()} }
+	waits, over := tool(), tool()
+	waits.begun = time.Time{}
+	over.over = true
+	for name, c := range map[string]*call{"a hook": {begun: time.Now()}, "one that has not begun": waits} {
+		var p *protocolError
+		if err := c.say([]byte("x")); !errors.As(err, &p) {
+			t.Errorf("a text of %s gives %v", name, err)
+		}
+		if err := c.wrote([]byte(`{"name":"a.b","value":1}`)); !errors.As(err, &p) {
+			t.Errorf("a value of %s gives %v", name, err)
+		}
+	}
+	if err := over.say([]byte("x")); err != nil || len(over.said) > 0 {
+		t.Errorf("a text that came late gives %q, %v", over.said, err)
+	}
+	c := tool()
+	for range maxSaid {
+		if err := c.say([]byte("x")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := c.say([]byte("x")); err == nil || len(c.said) != maxSaid {
+		t.Errorf("%d texts, %v", len(c.said), err)
+	}
+	for _, body := range []string{`{"name":"a.b","value":1}`, `{"name":"a.c","value":2}`, `{"name":"a.b","value":null}`} {
+		if err := c.wrote([]byte(body)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(c.writes) != 2 || c.writes[0].Name != "a.b" || string(c.writes[0].Value) != "null" {
+		t.Errorf("writes are %+v", c.writes)
+	}
+	for _, body := range []string{"", "[]", `{"name":1}`, `{"name":"a","value":1}x`} {
+		if err := c.wrote([]byte(body)); err == nil {
+			t.Errorf("%q is taken for a value", body)
+		}
+	}
+}

@@ -17,6 +17,7 @@ const (
 	workerWait = 5 * time.Second // for a place without a worker
 	maxNoted   = 4096            // keys that are told about lost state
 	maxSaid    = 1000            // texts of one call; the package belay allows fewer
+	maxWrites  = 10_000          // memory values that one call sets
 )
 
 // place is where the calls of its keys go, whichever worker serves it. Its lock
@@ -210,6 +211,8 @@ func (p *place) handle(w *worker, f frame) error {
 		err = p.begun(w, c, now)
 	case frameSaid:
 		err = c.say(f.body)
+	case frameWrote:
+		err = c.wrote(f.body)
 	case frameHookAnswer:
 		e, err = p.hookAnswer(w, c, f.body, now)
 	case frameToolAnswer:

@@ -47,6 +47,7 @@ async def refuse(context: ToolContext) -> ToolResult:
 @tool(description="Says much.")
 async def speak(then: str, context: ToolContext) -> ToolResult:
     await context.send("One moment, ümlaut.")
+    context.memory.set("day", "Friday")
     await context.send("Nearly there.")
     match then:
         case "raise":
@@ -59,6 +60,7 @@ async def speak(then: str, context: ToolContext) -> ToolResult:
             finally:
                 with open(context.sender_id, "w") as f:
                     f.write(f"{context.is_cancelled()} {bool(context.is_cancelled)}")
+                context.memory.set("day", "never")
                 await context.send("Too late.")
     return ToolResult(llm_response=[context.is_cancelled(), bool(context.is_cancelled)])
 
@@ -76,7 +78,7 @@ async def linger(context: ToolContext) -> str:
 @tool(description="Knows the turn.")
 async def turn() -> list:
     now = current_turn_context()
-    return [now.sender_id, now.turn_id, now.channel.name, now.call, now.skill]
+    return [now.sender_id, now.turn_id, now.channel.name, now.call, now.skill, now.turn.text]
 
 @tool(description="Reads what was said.")
 async def said(context: ToolContext) -> list:
@@ -158,11 +160,17 @@ func TestToolsOfSkills(t *testing.T) {
 		}
 	})
 	t.Run("the turn", func(t *testing.T) {
-		if a := r.inSkill("turn", "{}", 10*time.Second); string(a.Value) != `["ada","t1","rest",{"id":5},"booking"]` {
+		a := r.inSkill("turn", "{}", 10*time.Second, func(c *ToolCall) {
+			c.Utterances = []Utterance{{By: "user", Text: "hi"}, {By: "user", Text: "yes"}, {By: "bot", Text: "well"}}
+		})
+		if string(a.Value) != `["ada","t1","rest",{"id":5},"booking","yes"]` {
 			t.Errorf("turn is %s", a.Value)
 		}
-		a := r.start(t.Context(), "look", "k", "sender_id", "ada", "channel", map[string]any{"name": "rest", "metadata": map[string]any{}}).wait()
-		if got := r.text(a); got != `"ada rest no hook or tool runs: there is no current turn"` {
+		if a = r.inSkill("turn", "{}", 10*time.Second); string(a.Value) != `["ada","t1","rest",{"id":5},"booking",""]` {
+			t.Errorf("turn is %s", a.Value)
+		}
+		b := r.start(t.Context(), "look", "k", "sender_id", "ada", "channel", map[string]any{"name": "rest", "metadata": map[string]any{}}).wait()
+		if got := r.text(b); got != `"ada rest no hook or tool runs: there is no current turn"` {
 			t.Errorf("text is %s", got)
 		}
 	})
@@ -216,7 +224,7 @@ func TestMemoryOfTools(t *testing.T) {
 	})
 	t.Run("refused", func(t *testing.T) {
 		a := r.inSkill("refuse", "{}", 10*time.Second)
-		if a.Outcome != Errored || a.Raised != "InvalidMemoryValue" || a.Text != "we are closed on Sundays" || len(a.Writes) > 0 {
+		if a.Outcome != Errored || a.Raised != "InvalidMemoryValue" || a.Text != "we are closed on Sundays" || len(a.Writes) != 1 {
 			t.Errorf("answer is %+v", a)
 		}
 	})
@@ -240,7 +248,7 @@ func TestWhatToolsSay(t *testing.T) {
 			flag := filepath.Join(t.TempDir(), "flag")
 			r.spareReady()
 			a := r.inSkill("speak", `{"then": "`+c.then+`"}`, c.limit, func(call *ToolCall) { call.SenderID = flag })
-			if a.Outcome != c.outcome || !slices.Equal(a.Said, said) {
+			if a.Outcome != c.outcome || !slices.Equal(a.Said, said) || len(a.Writes) != 1 || string(a.Writes[0].Value) != `"Friday"` {
 				t.Errorf("answer is %+v, failure %v", a, a.Failure)
 			}
 			if c.then == "return" && string(a.Value) != "[false,false]" {
@@ -260,7 +268,10 @@ func TestWhatToolsSay(t *testing.T) {
 		defer cancel()
 		flag := filepath.Join(t.TempDir(), "flag")
 		answers := make(chan ToolAnswer, 1)
-		call := ToolCall{Tool: "speak", Arguments: json.RawMessage(`{"then":"wait"}`), SenderID: flag, Limit: time.Minute}
+		call := ToolCall{
+			Tool: "speak", Arguments: json.RawMessage(`{"then":"wait"}`), SenderID: flag, Limit: time.Minute,
+			Memory: &Memory{Values: map[string]json.RawMessage{"project.day": nil}},
+		}
 		go func() { answers <- r.CallTool(ctx, call) }()
 		for r.saidSoFar() < len(said) {
 			time.Sleep(time.Millisecond)

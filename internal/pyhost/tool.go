@@ -111,7 +111,7 @@ type ToolAnswer struct {
 	// Of other exceptions it holds no text.
 	Text string
 	// Writes has each value that was set, by its full name, in the order of first
-	// setting; nothing unless OK. A null clears the value.
+	// setting, whatever became of the tool afterwards. A null clears the value.
 	Writes []Write
 	// Reads has the full names of the values that it asked for; nothing unless OK.
 	Reads []string

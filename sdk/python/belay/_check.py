@@ -244,7 +244,7 @@ class _FileCheck:
 
     def _imported(self, imported: Import) -> None:
         for module in (imported.module, f"{imported.module}.{imported.name}"):
-            if module in SHIMS or PACKAGES.get(module):
+            if SHIMS.get(module, PACKAGES.get(module)) in ("belay.hooks", "belay.tools"):
                 self._report.shim_imports.append(
                     ShimImport(module, self._source.file, imported.line, imported.column)
                 )

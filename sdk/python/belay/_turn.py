@@ -6,6 +6,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
+from belay._events import UserUttered
 from belay.hooks import Channel
 
 __all__ = ["UTTER_ACTION_METADATA_KEY", "TurnContext", "current_turn_context"]
@@ -28,6 +29,13 @@ class TurnContext:
     """Telephony or session data; empty unless the channel gives it."""
     skill: str = ""
     """Id of the active skill; empty in hooks, and when none is active."""
+    text: str = ""
+    """What the user said last; empty in hooks."""
+
+    @property
+    def turn(self) -> TurnContext:
+        """The same: older agents write ``current_turn_context().turn.text``."""
+        return self
 
 
 #: What the call under way was given: a hook's payload or a tool's context.
@@ -42,10 +50,12 @@ def current_turn_context() -> TurnContext:
     given = running.get(None)
     if given is None:
         raise LookupError("no hook or tool runs: there is no current turn")
+    said = getattr(given, "events", [])
     return TurnContext(
         sender_id=given.sender_id,
         turn_id=getattr(given, "turn_id", ""),
         channel=given.channel,
         call=given.call,
         skill=getattr(given, "skill", ""),
+        text=next((e.text or "" for e in reversed(said) if isinstance(e, UserUttered)), ""),
     )

@@ -99,6 +99,7 @@ class Memory:
             if _same(self._values.get(full), value):
                 return
             raise MemoryAlreadySet(f"{full} is already set and cannot be overwritten")
+        self._wrote(full, value)
         self._values[full] = value
         self._writes[full] = value
 
@@ -123,6 +124,9 @@ class Memory:
     def reads(self) -> list[str]:
         """The full names of what was asked for, in the order of first asking."""
         return list(self._reads)
+
+    def _wrote(self, full: str, value: Any) -> None:
+        """In a running agent, tells the program that runs it."""
 
     def _find(self, name: str) -> str | None:
         """The full name of a value; None when the tool cannot have it."""

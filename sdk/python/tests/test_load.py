@@ -450,6 +450,54 @@ def test_the_older_names(agent):
     assert [tool.wants_context for tool in loaded.tools] == [True, True]
 
 
+@pytest.mark.parametrize("package", ["rasa.mantle", "rasa.calm_v2"])
+def test_the_older_names_of_what_tools_use(agent, package):
+    agent.write(
+        "skills/s/tools.py",
+        f"""
+        from {package}.tools.decorator import ToolContext, tool
+        from {package}.tools.result import ToolResult
+        from {package}.tools import InvalidMemoryValue
+        from {package}.memory.manager import ProjectMemoryAlreadySetError
+        from {package}.memory import MemoryAlreadySet
+        from {package}.orchestration.turn_context import current_turn_context
+        from {package}.orchestration import turn_context
+        from rasa.shared.core.events import BotUttered, UserUttered
+        import belay.tools as ours
+
+        @tool(description="x")
+        async def act(context: ToolContext = None) -> ToolResult:
+            return ToolResult(llm_response={{}}, next=[])
+
+        assert turn_context.UTTER_ACTION_METADATA_KEY == "utter_action"
+        assert ProjectMemoryAlreadySetError is MemoryAlreadySet is ours.MemoryAlreadySet
+        assert InvalidMemoryValue is ours.InvalidMemoryValue
+        assert current_turn_context is ours.current_turn_context
+        assert isinstance(UserUttered("hi"), UserUttered) and BotUttered("hi").metadata == {{}}
+        try:
+            current_turn_context()
+        except LookupError:
+            pass
+        else:
+            raise AssertionError
+        """,
+    )
+    loaded = agent.load()
+    assert loaded.findings == []
+    assert [tool.name for tool in loaded.tools] == ["act"]
+
+
+def test_an_installed_package_that_gives_no_decorators_is_no_finding(agent, package):
+    package("rasa/__init__.py", "")
+    package("rasa/shared/__init__.py", "")
+    package("rasa/shared/core/__init__.py", "")
+    package("rasa/shared/core/events.py", "class UserUttered: own = True")
+    agent.write(
+        "tools/t.py", "from rasa.shared.core.events import UserUttered\nassert UserUttered.own\n"
+    )
+    assert agent.load().findings == []
+
+
 def test_an_installed_package_wins_and_is_reported(agent, package):
     package("rasa/__init__.py", "")
     package("rasa/mantle/__init__.py", "")

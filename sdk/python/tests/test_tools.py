@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
@@ -271,6 +272,33 @@ def test_results_and_contexts_are_built_in_tests_with_few_fields():
     context = tools.ToolContext(sender_id="me")
     assert (context.turn_id, context.call, context.channel.name) == ("", {}, "")
     assert (context.skill, context.events, context.memory.get("x")) == ("", [], None)
+
+
+def test_what_a_tool_sends_is_kept_for_its_unit_test():
+    context = tools.ToolContext()
+    asyncio.run(context.send("one moment"))
+    assert context.sent == ["one moment"]
+    with pytest.raises(TypeError):
+        asyncio.run(context.send(5))
+    with pytest.raises(ValueError, match="characters"):
+        asyncio.run(context.send("x" * 100_000))
+    for _ in range(99):
+        asyncio.run(context.send("again"))
+    with pytest.raises(ValueError, match="up to 100 texts"):
+        asyncio.run(context.send("once more"))
+
+
+def test_is_cancelled_is_called_or_looked_at():
+    context = tools.ToolContext()
+    assert not context.is_cancelled and not context.is_cancelled()
+    context.is_cancelled.cancel()
+    assert context.is_cancelled and context.is_cancelled() is True
+    assert repr(context.is_cancelled) == "True"
+
+
+def test_there_is_no_turn_outside_of_one():
+    with pytest.raises(LookupError, match="no current turn"):
+        tools.current_turn_context()
 
 
 def test_outside_of_loading_a_misuse_raises():

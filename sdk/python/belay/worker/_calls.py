@@ -200,8 +200,7 @@ class Calls:
         self._answer(call, _wire.TOOL_ANSWER, began, answer)
 
     async def _result(self, call: int, entry: ToolEntry, request: dict[str, Any]) -> bytes:
-        context = self._contexts[call] = _context(request)
-        context.deliver = lambda text: self._say(call, text)
+        context = self._contexts[call] = _context(request, lambda *told: self._tell(call, *told))
         _turn.running.set(context)
         try:
             arguments = entry.coerce(request["arguments"])
@@ -215,21 +214,21 @@ class Calls:
             value = result.llm_response
             if result.next:
                 _warn_of_next(entry)
-        memory = context.memory
-        writes = [{"name": name, "value": kept} for name, kept in memory.writes.items()]
-        answer = b'{"outcome":"ok","value":%b,"writes":%b,"reads":%b}' % (
+        answer = b'{"outcome":"ok","value":%b,"reads":%b}' % (
             _payloads.encode(value),
-            _payloads.encode(writes),
-            _payloads.encode(memory.reads),
+            _payloads.encode(context.memory.reads),
         )
         if len(answer) > MAX_ANSWER:
             raise ValueError(f"the result has {len(answer)} bytes, more than {MAX_ANSWER}")
         return answer
 
-    def _say(self, call: int, text: str) -> None:
+    def _tell(self, call: int, kind: int, body: bytes) -> None:
+        """Tells the host at once what a tool did: its time may be up before it answers."""
         if call not in self._contexts:
-            raise RuntimeError("the tool has ended; it can send nothing more")
-        self._wire.send(_wire.frame(_wire.SAID, call, text.encode("utf-8", "replace")))
+            raise RuntimeError("the tool has ended; it can send and set nothing more")
+        if len(body) > MAX_ANSWER:
+            raise ValueError(f"a value of {len(body)} bytes, more than {MAX_ANSWER}")
+        self._wire.send(_wire.frame(kind, call, body))
 
     def _failed_tool(self, exc: BaseException, entry: ToolEntry, text: str = "") -> bytes:
         report = self._describer.report(exc, "", entry.file, entry.line)
@@ -239,33 +238,44 @@ class Calls:
         return _failure.encode({"outcome": "error", **report})
 
 
+_Tell = Callable[[int, bytes], None]
+
+
 class _Context(ToolContext):
     """A context whose texts reach the host."""
 
-    deliver: Callable[[str], None]
+    tell: _Tell
 
     def _deliver(self, text: str) -> None:
-        self.deliver(text)
+        self.tell(_wire.SAID, text.encode("utf-8", "replace"))
 
 
-def _context(request: dict[str, Any]) -> _Context:
+class _Memory(Memory):
+    """A memory whose writes reach the host."""
+
+    tell: _Tell
+
+    def _wrote(self, full: str, value: Any) -> None:
+        self.tell(_wire.WROTE, _payloads.encode({"name": full, "value": value}))
+
+
+def _context(request: dict[str, Any], tell: _Tell) -> _Context:
     given, channel = request["memory"], request["channel"]
-    return _Context(
+    values, skill = given["values"], given["skill"]
+    memory = _Memory(values, declared=values.keys(), skill=skill, closed=given["closed"])
+    context = _Context(
         sender_id=request["sender_id"],
         turn_id=request["turn_id"],
         channel=Channel.model_construct(
             name=channel.get("name", ""), metadata=channel.get("metadata", {})
         ),
         call=request["call"],
-        memory=Memory(
-            given["values"],
-            declared=given["values"].keys(),
-            skill=given["skill"],
-            closed=given["closed"],
-        ),
-        skill=given["skill"],
+        memory=memory,
+        skill=skill,
         events=_events.read(request["events"]),
     )
+    memory.tell = context.tell = tell
+    return context
 
 
 _warned: set[str] = set()

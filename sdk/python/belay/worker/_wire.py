@@ -13,7 +13,7 @@ HEAD = struct.Struct(">IBI")
 """Length of the rest, type, call id."""
 
 LOAD, HOOK, TOOL, CANCEL, PING, QUIT = b"LHTCPQ"
-IMPORTING, READY, BEGUN, BEAT, SAID, HOOK_ANSWER, TOOL_ANSWER = b"IRBbsAt"
+IMPORTING, READY, BEGUN, BEAT, SAID, WROTE, HOOK_ANSWER, TOOL_ANSWER = b"IRBbswAt"
 
 _CHUNK = 64 << 10
 _ORPHANED = 71  # exit status of a worker that has lost its pipes

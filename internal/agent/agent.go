@@ -24,7 +24,6 @@ package agent
 
 import (
 	"encoding/json"
-	"slices"
 	"strconv"
 	"time"
 
@@ -73,19 +72,6 @@ type Agent struct {
 	MCPServers []MCPServer
 
 	tools []toolName // see CheckTools
-}
-
-// References returns all documents to be searched, the project's and the skills',
-// sorted.
-func (a *Agent) References() []string {
-	all := slices.Clone(a.KnowledgeFiles)
-	if a.Skills != nil {
-		for _, k := range a.Skills.Skills {
-			all = append(all, k.References...)
-		}
-	}
-	slices.Sort(all)
-	return all
 }
 
 // Limits bound a turn and the queue before it. Read always sets them.

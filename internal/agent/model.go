@@ -57,14 +57,23 @@ func (a *Agent) readIntegrations(f *folder, agentFile *node) {
 	case llm != nil && own != nil:
 		r.key(llm).err("duplicate-key", "the model is named here and in "+AgentFile+" under belay.llm", "keep one of the two")
 	case llm != nil:
+		a.promptTokens(r, llm)
 		a.Model = f.llm(top, llm, groups)
 	case own == nil:
 		r.whole().err("missing-model", "the agent has no model to ask", "write llm: {provider, model, api_key_env}")
 	}
 	channels(top)
 	a.MCPServers = mcpServers(top)
-	top.idle("tracing")
+	top.idle("tracing", "voice_providers", "knowledge_sources", "tracker_store", "engine_version")
 	top.close()
+}
+
+// promptTokens reads the budget of a prompt where others have it. agent.yml wins.
+func (a *Agent) promptTokens(r *reader, llm *field) {
+	s := r.open(llm.value, "llm")
+	if n := s.count("max_prompt_tokens", 500, 10_000_000, DefaultLimits.PromptTokens); a.Limits.PromptTokens == DefaultLimits.PromptTokens {
+		a.Limits.PromptTokens = n
+	}
 }
 
 // channels passes over the REST channel, which is always there.
@@ -76,7 +85,7 @@ func channels(top *section) {
 	}
 	for i := range f.value.fields {
 		c := &f.value.fields[i]
-		if c.name == "rest" && c.value.size <= 1 && c.value.kind != isText {
+		if c.name == "rest" && c.value.size <= 1 && c.value.kind != isText || served(c) {
 			continue
 		}
 		what := fmt.Sprintf("the channel %s is not served in this version", shown(c.name))
@@ -85,6 +94,16 @@ func channels(top *section) {
 		}
 		top.r.key(c).warn("not-acted-on", what, "the agent is served over HTTP: REST and server-sent events")
 	}
+}
+
+// served says that a channel says nothing but what is so anyway: REST is enabled,
+// another one is not.
+func served(c *field) bool {
+	if c.value.kind != isMapping || len(c.value.fields) != 1 {
+		return false
+	}
+	enabled := c.value.field("enabled")
+	return enabled != nil && enabled.kind == isBool && (enabled.text == "true") == (c.name == "rest")
 }
 
 // group is a named list of models, of which the first is asked.
@@ -149,6 +168,7 @@ func (f *folder) llm(top *section, llm *field, groups []group) Model {
 	if s == nil {
 		return Model{}
 	}
+	s.find("max_prompt_tokens") // see promptTokens
 	if !s.has("model_group") {
 		return f.model(s, llm)
 	}

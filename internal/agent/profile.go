@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"fmt"
 	"path/filepath"
 	"regexp"
@@ -34,13 +35,17 @@ func (a *Agent) readProfile(r *reader, n *node) {
 	if top == nil {
 		return
 	}
-	identity := top.sub("agent")
+	// The oldest agents have no "agent:" and all keys at the top.
+	identity, flat := top.sub("agent"), false
+	if !top.has("agent") && top.has("persona") {
+		identity, flat = top, true
+	}
 	a.readIdentity(top, identity)
 
 	// Older agents have these inside "agent:", newer ones beside it.
 	tuning := func(key string) *section {
 		outer, inner := top.has(key), identity.has(key)
-		if outer && inner {
+		if outer && inner && !flat {
 			r.key(identity.find(key)).err("duplicate-key", fmt.Sprintf("%q stands inside agent: and beside it", key), "keep the one beside agent:")
 		}
 		if inner && !outer {
@@ -62,11 +67,13 @@ func (a *Agent) readProfile(r *reader, n *node) {
 		}
 		prompts.closeLoosely()
 	}
-	for _, key := range []string{"conversation", "session_config"} {
+	for _, key := range []string{"conversation", "session_config", "engine_version"} {
 		tuning(key).idle(key)
 	}
 	a.readOwn(top)
-	identity.close()
+	if !flat {
+		identity.close()
+	}
 	a.misplaced(top)
 	top.close()
 }
@@ -75,7 +82,7 @@ func (a *Agent) readIdentity(top, identity *section) {
 	r := top.r
 	if id := identity.text("id"); id != "" {
 		if !goodID.MatchString(id) {
-			r.on(identity.find("id").value).err("bad-value", "agent.id is not usable as a name",
+			r.on(identity.find("id").value).err("bad-value", identity.full("id")+" is not usable as a name",
 				`begin with a letter or digit and use at most 64 letters, digits, "_", "." and "-"`)
 		} else {
 			a.ID = id
@@ -83,13 +90,13 @@ func (a *Agent) readIdentity(top, identity *section) {
 	}
 	if language := identity.text("language"); language != "" {
 		if !goodLanguage.MatchString(language) {
-			r.on(identity.find("language").value).err("bad-value", "agent.language is no language code", `write a code such as en, de or es-MX`)
+			r.on(identity.find("language").value).err("bad-value", identity.full("language")+" is no language code", `write a code such as en, de or es-MX`)
 		} else {
 			a.Language = language
 		}
 	}
-	a.Name = identity.text("name")
-	a.Description = identity.text("description")
+	a.Name = cmp.Or(identity.text("name"), top.text("name")) // others have these two beside "agent:"
+	a.Description = cmp.Or(identity.text("description"), top.text("description"))
 	if f := identity.find("voice"); f != nil && f.value.kind == isText {
 		a.Voice = f.value.text
 	}

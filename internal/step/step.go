@@ -42,6 +42,14 @@ type Answer struct {
 // Give makes an answer of a value that has a JSON form.
 func Give(v any) Answer { return Answer{value: v} }
 
+// Raw makes an answer of its JSON form. Nothing at all is null.
+func Raw(raw json.RawMessage) Answer {
+	if len(raw) == 0 {
+		raw = json.RawMessage("null")
+	}
+	return Answer{raw: raw}
+}
+
 // As reads an answer as T, without a detour through JSON where the handler gave
 // a T.
 func As[T any](a Answer) (T, error) {

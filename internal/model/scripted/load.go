@@ -43,7 +43,7 @@ var (
 	scriptKeys = []string{"rules", "default"}
 	answerKeys = []string{"say", "pieces", "call", "empty", "fail", "delay", "finish"}
 	ruleKeys   = append([]string{"name", "when", "answers"}, answerKeys...)
-	whenKeys   = []string{"user", "tool", "result", "system", "last", "quiet", "offered"}
+	whenKeys   = []string{"user", "tool", "result", "system", "last", "quiet", "fill", "offered"}
 	callKeys   = []string{"tool", "args", "id"}
 	failKeys   = []string{"status", "message"}
 )
@@ -83,6 +83,7 @@ func (r *reader) when(n ast.Node, f map[string]ast.Node) condition {
 		system: r.pattern(f["system"], "system"),
 		last:   r.pattern(f["last"], "last"),
 		quiet:  r.pattern(f["quiet"], "quiet"),
+		fill:   r.pattern(f["fill"], "fill"),
 		tool:   r.text(f["tool"], "tool"),
 	}
 	for _, item := range r.oneOrMore(f["offered"]) {
@@ -90,6 +91,9 @@ func (r *reader) when(n ast.Node, f map[string]ast.Node) condition {
 	}
 	if c.quiet != nil && len(c.offers) > 0 {
 		r.err(n, "script-never", "quiet is for requests that offer no tools, so offered cannot hold", "delete one of the two")
+	}
+	if c.fill != nil && (c.user != nil || c.result != nil || c.last != nil || c.quiet != nil || c.tool != "" || len(c.offers) > 0) {
+		r.err(n, "script-never", "fill is for requests to fill in fields; only system may stand beside it", "delete the others")
 	}
 	return c
 }
@@ -111,7 +115,7 @@ func (r *reader) pattern(n ast.Node, key string) *regexp.Regexp {
 func (c *condition) groupNames() []string {
 	var out []string
 	numbered := false
-	for _, re := range []*regexp.Regexp{c.user, c.result, c.last, c.quiet, c.system} { // as holds goes through them
+	for _, re := range []*regexp.Regexp{c.user, c.result, c.last, c.quiet, c.fill, c.system} { // as holds goes through them
 		if re == nil {
 			continue
 		}

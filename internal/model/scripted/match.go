@@ -11,9 +11,13 @@ import (
 	"github.com/belay-run/belay/internal/chat"
 )
 
+// setFields is the tool that a request to fill in a skill's fields offers alone.
+const setFields = "set_fields"
+
 // view is what the conditions look at.
 type view struct {
 	quiet   bool // no tool is offered
+	fill    bool // set_fields alone is offered: what did the user say already?
 	offers  []string
 	user    string
 	hasUser bool
@@ -47,6 +51,10 @@ func look(req chat.Request) (view, error) {
 	v := view{quiet: len(req.Tools) == 0}
 	for _, t := range req.Tools {
 		v.offers = append(v.offers, t.Name)
+	}
+	v.fill = len(v.offers) == 1 && v.offers[0] == setFields
+	if v.fill { // the last message is the request's own
+		raw = raw[:len(raw)-1]
 	}
 	names := map[string]string{} // call id → tool
 	for _, r := range raw {
@@ -103,8 +111,11 @@ func (c *condition) holds(v view) (groups, bool) {
 	g := groups{}
 	needsResult := c.tool != "" || c.result != nil
 	switch {
-	case v.quiet != (c.quiet != nil):
+	case v.quiet != (c.quiet != nil), v.fill != (c.fill != nil):
 		return nil, false // a quiet request is answered by rules made for it only
+	case v.fill:
+		g := groups{}
+		return g, g.match(c.fill, v.user) && g.matchAny(c.system, v.system)
 	case needsResult && !v.hasResult, c.tool != "" && c.tool != v.tool:
 		return nil, false
 	case c.user != nil && (!v.hasUser || v.hasResult && !needsResult):
@@ -113,15 +124,20 @@ func (c *condition) holds(v view) (groups, bool) {
 		return nil, false
 	}
 	ok := g.match(c.user, v.user) && g.match(c.result, v.result) && g.match(c.last, v.last) && g.match(c.quiet, v.last)
-	if c.system == nil || !ok {
-		return g, ok
+	return g, ok && g.matchAny(c.system, v.system)
+}
+
+// matchAny looks at the newest text first: a hook's note stands last.
+func (g groups) matchAny(re *regexp.Regexp, texts []string) bool {
+	if re == nil {
+		return true
 	}
-	for i := len(v.system) - 1; i >= 0; i-- { // the newest first: a hook's note stands last
-		if g.match(c.system, v.system[i]) {
-			return g, true
+	for i := len(texts) - 1; i >= 0; i-- {
+		if g.match(re, texts[i]) {
+			return true
 		}
 	}
-	return nil, false
+	return false
 }
 
 // match adds the pattern's groups when the text fits. Numbers are those of the

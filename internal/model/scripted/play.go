@@ -23,6 +23,10 @@ func (s *Script) Complete(ctx context.Context, req chat.Request, delta func(stri
 		return chat.Response{}, &chat.Error{Message: "the scripted model cannot read the request: " + err.Error(), Attempts: 1}
 	}
 	r, at, g := s.choose(v)
+	if r == nil && v.fill {
+		none := "none" // no rule: the user has given nothing
+		return chat.Response{Text: &none}, nil
+	}
 	if r == nil {
 		return chat.Response{}, &chat.Error{Message: noRule(v), Attempts: 1}
 	}
@@ -46,7 +50,7 @@ func (s *Script) choose(v view) (*rule, int, groups) {
 			return &s.rules[i], i, g
 		}
 	}
-	if v.quiet {
+	if v.quiet || v.fill {
 		return nil, 0, nil
 	}
 	return s.fallback, len(s.rules), groups{}

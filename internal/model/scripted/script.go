@@ -51,6 +51,7 @@ type condition struct {
 	system *regexp.Regexp // any system message
 	last   *regexp.Regexp // the last message, whoever wrote it
 	quiet  *regexp.Regexp // the last message of a request that offers no tools
+	fill   *regexp.Regexp // the user's last message, of a request to fill in fields
 	offers []string       // tools that the request must offer
 }
 

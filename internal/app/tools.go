@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
+	"sync/atomic"
 
 	"github.com/belay-run/belay/internal/chat"
 	"github.com/belay-run/belay/internal/pyhost"
@@ -11,36 +13,46 @@ import (
 	"github.com/belay-run/belay/internal/turn"
 )
 
-// tools runs the Python tools of a folder for turns.
+// tools runs the Python tools of a folder, and those of MCP servers, for turns.
 type tools struct {
-	host  *pyhost.Host
-	list  []turn.Tool
-	files map[toolID]string
-	log   *slog.Logger
+	host   *pyhost.Host
+	remote *remote
+	python []turn.Tool
+	all    atomic.Pointer[[]turn.Tool]
+	files  map[toolID]string
+	log    *slog.Logger
 }
 
 // toolID tells a skill's tool from others of its name.
 type toolID struct{ skill, name string }
 
-func newTools(h *pyhost.Host, log *slog.Logger) *tools {
-	t := &tools{host: h, log: log, files: map[toolID]string{}}
+func newTools(h *pyhost.Host, r *remote, log *slog.Logger) *tools {
+	t := &tools{host: h, remote: r, log: log, files: map[toolID]string{}}
 	for _, info := range h.Tools() {
 		id := toolID{info.Skill, info.Name}
 		if _, taken := t.files[id]; taken {
 			continue // the check has said so
 		}
 		t.files[id] = info.File
-		t.list = append(t.list, turn.Tool{
+		t.python = append(t.python, turn.Tool{
 			Skill:   info.Skill,
 			Tool:    chat.Tool{Name: info.Name, Description: info.Description, Parameters: info.Parameters},
 			Confirm: info.RequiresConfirmation, Question: info.UtterForConfirmation, Denial: info.UtterOnUserDenial, OnSuccess: info.OnSuccess,
 			Timeout: info.Timeout,
 		})
 	}
+	t.gather()
+	r.changed = t.gather
 	return t
 }
 
-func (t *tools) List() []turn.Tool { return t.list }
+// gather makes the list anew.
+func (t *tools) gather() {
+	all := append(slices.Clone(t.python), t.remote.list()...)
+	t.all.Store(&all)
+}
+
+func (t *tools) List() []turn.Tool { return *t.all.Load() }
 
 var outcomes = map[pyhost.Outcome]turn.ToolOutcome{
 	pyhost.OK: turn.ToolOK, pyhost.Errored: turn.ToolError, pyhost.TimedOut: turn.ToolTimeout, pyhost.Unknown: turn.ToolUnknown, pyhost.NotRun: turn.ToolUnavailable,
@@ -49,6 +61,9 @@ var outcomes = map[pyhost.Outcome]turn.ToolOutcome{
 // Run runs a tool. What the model reads of a failure names its kind, never the
 // text of an exception.
 func (t *tools) Run(ctx context.Context, c turn.ToolCall) turn.ToolAnswer {
+	if c.Server != "" {
+		return t.remote.run(ctx, c)
+	}
 	call := pyhost.ToolCall{Tool: c.Tool, File: t.files[toolID{c.Owner, c.Tool}], Arguments: c.Arguments, SenderID: c.Sender, TurnID: c.Turn,
 		Channel: c.Channel, Call: c.Call, Key: c.Sender, Limit: c.Timeout}
 	if c.Memory != nil {

@@ -34,6 +34,7 @@ type loaded struct {
 	spec     *agent.Agent
 	host     *pyhost.Host
 	index    *knowledge.Index
+	remote   *remote
 	script   *scripted.Script // when the agent's model is one
 	findings []finding.Finding
 }
@@ -57,9 +58,11 @@ func read(ctx context.Context, cfg Config, start starter, events func(pyhost.Eve
 		l.script, found = readScript(l.spec.Model)
 		l.findings = append(l.findings, found...)
 	}
+	l.remote, found = openRemote(ctx, l.spec, cfg.Logger, cfg.Version)
+	l.findings = append(l.findings, found...)
 	host, err := start(ctx, pyhost.Config{Dir: cfg.Dir, Python: cfg.Python, Workers: l.spec.Limits.HookWorkers, SDK: sdk.FS,
 		Declared: declared(l.spec.Skills),
-		Logger: cfg.Logger, OnEvent: events})
+		Logger:   cfg.Logger, OnEvent: events})
 	if err != nil {
 		return nil, errors.Join(err, l.close(ctx))
 	}
@@ -93,6 +96,9 @@ func (l *loaded) close(ctx context.Context) error {
 	}
 	if l.index != nil {
 		errs = append(errs, l.index.Close())
+	}
+	if l.remote != nil {
+		errs = append(errs, l.remote.close(ctx))
 	}
 	return errors.Join(errs...)
 }
@@ -133,6 +139,9 @@ func (l *loaded) tools() []finding.Finding {
 func Rules() []finding.Rule {
 	return slices.Concat(agent.Rules(), knowledge.Rules(), scripted.Rules(), []finding.Rule{
 		{ID: "reserved-tool", Summary: "A tool has a name of the framework's.", Help: "Give the tool another name."},
+		{ID: "mcp-server", Summary: "An MCP server cannot be set up.", Help: "Mend its entry in integrations.yml."},
+		{ID: "mcp-unreachable", Summary: "An MCP server did not say what tools it has.", Help: "See that it runs. Until it answers its tools are not offered."},
+		{ID: "mcp-variable", Summary: "An MCP server needs an environment variable that is not set.", Help: "Set it before the agent is served."},
 		{ID: "model", Summary: "The model cannot be asked.", Help: "Mend integrations.yml, or set the variable that holds its key."},
 	})
 }
@@ -210,7 +219,7 @@ func (a *App) load(ctx context.Context) (_ *version, err error) {
 	if a.cfg.WrapModel != nil {
 		model = a.cfg.WrapModel(model)
 	}
-	if err := a.see(ctx, model, l.host.Tools()); err != nil {
+	if err := a.see(ctx, model, l); err != nil {
 		return nil, err
 	}
 	engine, err := hook.NewEngine(&recorder{app: a, agent: l.spec.ID}, append(l.host.Hooks(), a.cfg.Hooks...)...)
@@ -218,6 +227,7 @@ func (a *App) load(ctx context.Context) (_ *version, err error) {
 		return nil, err
 	}
 	v.turn = a.newAgent(l, model, engine)
+	l.remote.watch()
 	return v, nil
 }
 
@@ -227,7 +237,7 @@ func (a *App) newAgent(l *loaded, model chat.Model, engine *hook.Engine) *turn.A
 		ID: s.ID,
 		Profile: turn.Profile{Name: s.Name, Persona: s.Persona, Rules: s.Rules, TextRules: s.TextRules,
 			Instructions: s.Instructions, Language: s.Language, Searches: searches(s)},
-		Skills: s.Skills, Hooks: engine, Model: model, Tools: newTools(l.host, a.cfg.Logger), Words: s.Responses.WithLog(a.cfg.Logger),
+		Skills: s.Skills, Hooks: engine, Model: model, Tools: newTools(l.host, l.remote, a.cfg.Logger), Words: s.Responses.WithLog(a.cfg.Logger),
 		Limits:  loop.Limits{Iterations: s.Limits.Iterations, EmptyRetries: orNone(s.Limits.EmptyRetries)},
 		History: s.Limits.History, ToolTimeout: s.ToolTimeout, Logger: a.cfg.Logger, Clock: a.cfg.Clock, NewID: newID,
 	}
@@ -267,9 +277,12 @@ func searches(s *agent.Agent) bool {
 
 // see makes the telemetry when the first version is loaded, and tells it the
 // tools of later ones.
-func (a *App) see(ctx context.Context, model chat.Model, tools []pyhost.ToolInfo) error {
+func (a *App) see(ctx context.Context, model chat.Model, l *loaded) error {
 	names := slices.Clone(turn.Reserved)
-	for _, t := range tools {
+	for _, t := range l.host.Tools() {
+		names = append(names, t.Name)
+	}
+	for _, t := range l.remote.list() {
 		names = append(names, t.Name)
 	}
 	if t := a.seen.Load(); t != nil {

@@ -316,6 +316,13 @@ func (a *App) Hooks() []*hook.Hook {
 	return v.turn.Hooks.Hooks()
 }
 
+// Tools returns the tools that serve now.
+func (a *App) Tools() []turn.Tool {
+	v := a.take()
+	defer v.users.Done()
+	return v.turn.Tools.List()
+}
+
 // Close takes no more turns, lets those under way end until ctx does, then
 // cancels them, and lets go of everything.
 func (a *App) Close(ctx context.Context) error {

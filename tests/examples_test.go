@@ -45,7 +45,7 @@ func TestDemo(t *testing.T) {
 		"I can book a check-up for you. Which day suits you?",
 		"Let me look into the calendar.\nDr. Weber has 9:00 free. Shall I book it?",
 		"Shall I book Dr. Weber on Monday at 10:30 for you?",
-		"Your appointment is booked. See you then!",
+		"Your appointment is booked. See you then!\nCan I do anything else for you?",
 		"Please bring your insurance card and a list of the medicines you take.",
 		"What is your patient number? It begins with P.",
 		"I have found the file of Ada Jones.",

@@ -1,4 +1,4 @@
-"""The tools of the clinic. The calendar is made up and lives in this process."""
+"""The calendar. It is made up and lives in this process."""
 
 from __future__ import annotations
 
@@ -6,9 +6,6 @@ from belay.tools import ToolContext, ToolResult, tool
 from lib.ledger import note_booking
 
 _FREE = {"Monday": ["9:00", "10:30"], "Tuesday": ["8:30", "14:00"], "Friday": ["11:00"]}
-_PATIENTS = {
-    "P-1001": {"name": "Ada Jones", "insurance": "Public 77-231-9", "birth_date": "1961-04-02", "last_visit": "in March"},
-}
 
 
 @tool(description="Free times of a doctor on a weekday.")
@@ -22,12 +19,7 @@ async def find_slots(doctor: str, day: str) -> ToolResult:
     return ToolResult(llm_response={"doctor": doctor, "day": day, "free": _FREE.get(day.capitalize(), [])})
 
 
-@tool(
-    description="Book an appointment.",
-    requires_confirmation=True,
-    utter_for_confirmation="utter_confirm_booking",
-    utter_on_user_denial="utter_booking_declined",
-)
+@tool(description="Book an appointment.")
 async def book_appointment(doctor: str, day: str, time: str, context: ToolContext) -> ToolResult:
     """Take a free time.
 
@@ -40,14 +32,5 @@ async def book_appointment(doctor: str, day: str, time: str, context: ToolContex
     if time not in free:
         return ToolResult(llm_response={"status": "taken", "free": free})
     note_booking(context.sender_id)
+    context.memory.set("booked", True)
     return ToolResult(llm_response={"status": "booked", "doctor": doctor, "day": day, "time": time})
-
-
-@tool(description="What the clinic knows about a patient.")
-async def lookup_patient(patient_id: str) -> ToolResult:
-    """Read a patient's file.
-
-    Args:
-        patient_id: The patient's number, such as P-1001.
-    """
-    return ToolResult(llm_response=_PATIENTS.get(patient_id, {"status": "unknown"}))

@@ -243,7 +243,7 @@ func TestWhatToolsSay(t *testing.T) {
 		then    string
 		limit   time.Duration
 		outcome Outcome
-	}{{"return", 10 * time.Second, OK}, {"raise", 10 * time.Second, Errored}, {"wait", 200 * time.Millisecond, TimedOut}, {"die", 10 * time.Second, Unknown}} {
+	}{{"return", 10 * time.Second, OK}, {"raise", 10 * time.Second, Errored}, {"wait", time.Second, TimedOut}, {"die", 10 * time.Second, Unknown}} {
 		t.Run("then "+c.then, func(t *testing.T) {
 			flag := filepath.Join(t.TempDir(), "flag")
 			r.spareReady()

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/belay-run/belay/internal/chat"
 	"github.com/belay-run/belay/internal/pyhost"
@@ -38,7 +39,7 @@ func newTools(h *pyhost.Host, r *remote, log *slog.Logger) *tools {
 			Skill:   info.Skill,
 			Tool:    chat.Tool{Name: info.Name, Description: info.Description, Parameters: info.Parameters},
 			Confirm: info.RequiresConfirmation, Question: info.UtterForConfirmation, Denial: info.UtterOnUserDenial, OnSuccess: info.OnSuccess,
-			Timeout: info.Timeout,
+			Timeout: info.Timeout, Listens: info.WantsContext,
 		})
 	}
 	t.gather()
@@ -69,6 +70,9 @@ func (t *tools) Run(ctx context.Context, c turn.ToolCall) turn.ToolAnswer {
 	if c.Memory != nil {
 		call.Memory = &pyhost.Memory{Values: c.Memory, Skill: c.Skill, Closed: c.Closed}
 	}
+	for _, said := range c.Said {
+		call.Utterances = append(call.Utterances, utterance(said))
+	}
 	a := t.host.CallTool(ctx, call)
 	t.report(c, a)
 	out := turn.ToolAnswer{Outcome: outcomes[a.Outcome], Text: a.Text, Took: a.Took, Reads: a.Reads, Said: a.Said}
@@ -80,8 +84,24 @@ func (t *tools) Run(ctx context.Context, c turn.ToolCall) turn.ToolAnswer {
 		out.Text = rawjson.Written(a.Value)
 	case out.Text == "":
 		out.Text = fmt.Sprintf("Error: %s failed.", c.Tool)
+	case a.Raised == "MemoryAlreadySet", a.Raised == "InvalidMemoryValue": // for whoever reads results as JSON
+		out.Text = rawjson.Written(rawjson.Must(map[string]string{"error": out.Text}))
 	}
 	return out
+}
+
+func utterance(s turn.Spoken) pyhost.Utterance {
+	u := pyhost.Utterance{By: "bot", Text: s.Text, Time: float64(s.At.UnixNano()) / float64(time.Second)}
+	if s.User {
+		u.By = "user"
+		return u
+	}
+	about := map[string]string{"mantle_response_source": s.Source}
+	if s.Response != "" {
+		about["utter_action"] = s.Response
+	}
+	u.Metadata = rawjson.Must(about)
+	return u
 }
 
 // report logs how and where a call failed. The text of an exception is left out:

@@ -48,7 +48,7 @@ func (e *Event) export() Exported {
 	}
 	put("turn_id", e.Turn)
 	put("mantle_response_source", e.Source)
-	put("utter", e.Response)
+	put("utter_action", e.Response)
 	if e.Kind != Bot {
 		x.Skill, x.Block, x.Step = e.Skill, e.Block, e.Step
 	}

@@ -74,6 +74,7 @@ type Tool struct {
 	OnSuccess string // response when it succeeded; "" for none
 	OnFailure string // response when it failed; "" for none
 	Timeout   time.Duration
+	Listens   bool // it can read what was said
 
 	requires *condition.Condition // of the active skill's constraint
 }
@@ -95,6 +96,17 @@ type ToolCall struct {
 	Skill  string                     `json:"skill,omitempty"`
 	Memory map[string]json.RawMessage `json:"memory,omitempty"`
 	Closed []string                   `json:"closed,omitempty"`
+	// Said is what was said in the conversation, for a tool that listens.
+	Said []Spoken `json:"said,omitempty"`
+}
+
+// Spoken is one text of the conversation.
+type Spoken struct {
+	User     bool      `json:"user,omitempty"`
+	Text     string    `json:"text"`
+	Source   string    `json:"source,omitempty"`
+	Response string    `json:"response,omitempty"`
+	At       time.Time `json:"at"`
 }
 
 // Write is a memory value that a tool set; null clears it.

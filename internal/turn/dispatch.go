@@ -233,10 +233,13 @@ func (t *turn) active() string {
 func (t *turn) body(key string, tool *Tool, args json.RawMessage, active string) (loop.Outcome, ToolAnswer, error) {
 	limit := t.agent.timeout(tool)
 	id := t.running.CallID
-	values, closed := t.remembered()
-	a, err := t.steps.Do(step.Call{Key: key + "/run", Kind: kindTool, Once: true, Input: ToolCall{Tool: tool.Name, Owner: tool.Skill, Server: tool.Server,
-		Arguments: args, Timeout: limit, Sender: t.sender, Turn: t.id, Call: t.identity.Call, Channel: t.identity.Channel,
-		Skill: active, Memory: values, Closed: closed}})
+	call := ToolCall{Tool: tool.Name, Owner: tool.Skill, Server: tool.Server, Arguments: args, Timeout: limit,
+		Sender: t.sender, Turn: t.id, Call: t.identity.Call, Channel: t.identity.Channel, Skill: active}
+	call.Memory, call.Closed = t.remembered()
+	if tool.Listens {
+		call.Said = t.spoken()
+	}
+	a, err := t.steps.Do(step.Call{Key: key + "/run", Kind: kindTool, Once: true, Input: call})
 	if err != nil {
 		return loop.Outcome{}, ToolAnswer{}, err
 	}
@@ -263,6 +266,20 @@ func (t *turn) body(key string, tool *Tool, args json.RawMessage, active string)
 		}
 	}
 	return out, got, nil
+}
+
+// maxSpoken bounds what a tool is told of a long conversation.
+const maxSpoken = 500
+
+// spoken is what was said, the oldest first, without what hooks discarded.
+func (t *turn) spoken() []Spoken {
+	var out []Spoken
+	for _, e := range t.rec.Events() {
+		if e.Discarded == nil && (e.Kind == conversation.User || e.Kind == conversation.Bot) {
+			out = append(out, Spoken{User: e.Kind == conversation.User, Text: e.Text, Source: e.Source, Response: e.Response, At: e.At})
+		}
+	}
+	return out[max(0, len(out)-maxSpoken):]
 }
 
 // answersError says whether a tool's answer is that of an error: an object whose

@@ -13,6 +13,10 @@ func (t *turn) Prompt(a loop.Ask) (loop.Prompt, error) {
 	if wait, err := t.advance(a.Iteration == 0); err != nil || wait {
 		return loop.Prompt{Wait: wait}, err
 	}
+	if t.declined && t.state.Top() == nil {
+		return loop.Prompt{Wait: true}, nil // the user has been told, and nothing is left to go on with
+	}
+	t.declined = false
 	messages := []json.RawMessage{conversation.SystemMessage(t.system(a))}
 	messages = append(messages, conversation.View(t.rec.Events(), t.agent.history())...)
 	kept := len(messages)

@@ -27,6 +27,7 @@ func (t *turn) steer(c loop.Call) (out loop.Outcome, known bool, err error) {
 		events, why = t.cancellation()
 	case cannotHelp:
 		events = t.helpless(c)
+		t.declined = true
 	case setFields:
 		out, err = t.setFieldsCall(c)
 		return out, true, err

@@ -52,6 +52,8 @@ type turn struct {
 	state *skill.State    // nil when the agent has no skills
 	done  map[string]bool // what the engine did in this turn and does not do twice
 	moves int             // of the engine, for the keys of its steps
+	// declined says that the model has just said that no skill can help.
+	declined bool
 }
 
 // Run runs one turn. An error means that the record could not be written: then

@@ -214,7 +214,7 @@ func TestMemoryOfTools(t *testing.T) {
 	})
 	t.Run("written once", func(t *testing.T) {
 		a := r.inSkill("again", `{"value": "x"}`, 10*time.Second)
-		if a.Outcome != Errored || a.Raised != "MemoryAlreadySet" || a.Text != "project.open is already set and cannot be overwritten" || len(a.Writes) > 0 {
+		if a.Outcome != Errored || a.Raised != "MemoryAlreadySet" || a.Text != "Project memory field 'open' is already set and cannot be overwritten." || len(a.Writes) > 0 {
 			t.Errorf("answer is %+v", a)
 		}
 		a = r.inSkill("again", `{"value": "x"}`, 10*time.Second, func(c *ToolCall) { c.Memory.Values["project.open"] = json.RawMessage(`"x"`) })

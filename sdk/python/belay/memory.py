@@ -98,7 +98,10 @@ class Memory:
         if full in self._closed:
             if _same(self._values.get(full), value):
                 return
-            raise MemoryAlreadySet(f"{full} is already set and cannot be overwritten")
+            raise MemoryAlreadySet(
+                f"Project memory field {full.removeprefix('project.')!r} is already set "
+                "and cannot be overwritten."
+            )
         self._wrote(full, value)
         self._values[full] = value
         self._writes[full] = value

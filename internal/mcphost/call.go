@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"sync"
 	"time"
 
@@ -135,7 +136,9 @@ func (s *Server) judge(ctx context.Context, sess *session, req CallRequest, r re
 		return failed(Timeout, fmt.Sprintf("no answer within %s", req.Timeout))
 	case cause != nil && cause != errEnded:
 		return failed(lost, "the call was given up: "+cause.Error())
-	case r.failure != nil && r.status != 404:
+	case errors.Is(r.failure, errFlood):
+		return failed(Error, fmt.Sprintf("server %q: %v", s.cfg.ID, r.failure))
+	case r.failure != nil && r.status != http.StatusNotFound:
 		return failed(lost, fmt.Sprintf("server %q: %v", s.cfg.ID, r.failure))
 	}
 	return failed(lost, fmt.Sprintf("server %q %s", s.cfg.ID, sess.loss(err)))
@@ -143,7 +146,11 @@ func (s *Server) judge(ctx context.Context, sess *session, req CallRequest, r re
 
 // loss says why a request on a session had no answer.
 func (s *session) loss(err error) string {
-	t := time.NewTimer(4 * drain) // the reason is known in a moment
+	wait := drain // until the reason is known
+	if s.link.hangs() {
+		wait = 4 * drain
+	}
+	t := time.NewTimer(wait)
 	defer t.Stop()
 	select {
 	case <-s.lost:

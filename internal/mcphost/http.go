@@ -158,7 +158,7 @@ func (l *httpLink) check(resp *http.Response, p *pending) (*http.Response, error
 	}
 	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	if kind == "text/event-stream" && resp.StatusCode == http.StatusOK {
-		resp.Body = &eventTap{body: resp.Body, left: 4 * l.cfg.MaxMessage, p: p}
+		resp.Body = &eventTap{body: resp.Body, max: l.cfg.MaxMessage, left: 4 * l.cfg.MaxMessage, p: p}
 		return resp, nil
 	}
 	// All of it before the SDK sees it: a body that ends too early, or too late,
@@ -166,7 +166,7 @@ func (l *httpLink) check(resp *http.Response, p *pending) (*http.Response, error
 	body, err := io.ReadAll(io.LimitReader(resp.Body, int64(l.cfg.MaxMessage)+1))
 	_ = resp.Body.Close()
 	if err == nil && len(body) > l.cfg.MaxMessage {
-		err = fmt.Errorf("it sent a message of more than %s", size(l.cfg.MaxMessage))
+		err = tooLong(l.cfg.MaxMessage)
 	}
 	if err != nil {
 		return resp, err
@@ -220,13 +220,17 @@ func (b *releasing) Close() error {
 	return err
 }
 
-var errLongStream = errors.New("it sent more than a call may answer")
+func tooLong(limit int) error {
+	return fmt.Errorf("%w: more than %s", errFlood, size(limit))
+}
 
 // eventTap passes an event stream on, bounds it, and looks in its events for the
 // answer to p.
 type eventTap struct {
 	body io.ReadCloser
-	left int
+	max  int // bytes of one event
+	left int // bytes of all
+	long bool
 	p    *pending
 	line []byte
 	data []byte
@@ -234,14 +238,15 @@ type eventTap struct {
 
 func (t *eventTap) Read(b []byte) (int, error) {
 	n, err := t.body.Read(b)
-	if t.left -= n; t.left < 0 {
-		if t.p != nil {
-			t.p.setHTTP(0, errLongStream)
-		}
-		return 0, errLongStream
-	}
 	if t.p != nil {
 		t.scan(b[:n])
+	}
+	if t.left -= n; t.left < 0 || t.long {
+		err := tooLong(t.max)
+		if t.p != nil {
+			t.p.setHTTP(http.StatusOK, err)
+		}
+		return 0, err
 	}
 	return n, err
 }
@@ -250,7 +255,8 @@ func (t *eventTap) scan(b []byte) {
 	for len(b) > 0 {
 		part, rest, whole := bytes.Cut(b, []byte("\n"))
 		t.line = append(t.line, part...)
-		if !whole {
+		t.long = t.long || len(t.line)+len(t.data) > t.max
+		if !whole || t.long {
 			return
 		}
 		t.endLine(bytes.TrimSuffix(t.line, []byte("\r")))

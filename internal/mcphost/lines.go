@@ -10,8 +10,8 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 )
 
-// errFlood ends a server that sends more than it may.
-var errFlood = errors.New("flood")
+// errFlood ends a server, or a call over HTTP, that sends more than it may.
+var errFlood = errors.New("the answer is too long")
 
 // lineReader gives the lines of a server's standard output.
 type lineReader struct {

@@ -47,8 +47,11 @@ func goServer() *mcp.Server {
 		return &mcp.CallToolResult{StructuredContent: r.Params.Meta}, nil
 	})
 	s.AddTool(&mcp.Tool{Name: "slow", InputSchema: json.RawMessage(`{"type":"object"}`)}, func(ctx context.Context, _ *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		<-ctx.Done()
-		return nil, ctx.Err()
+		select {
+		case <-ctx.Done():
+		case <-time.After(3 * time.Second): // a stateless server hears of no cancellation
+		}
+		return nil, context.Canceled
 	})
 	return s
 }

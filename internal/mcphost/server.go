@@ -227,7 +227,7 @@ func (s *Server) connect(ctx context.Context, version string) (_ *session, refus
 			err = errors.New(l.reason(err))
 		}
 		l.stop(s.hurry.Done())
-		return nil, r.refusal != nil, err
+		return nil, r.answered && ctx.Err() == nil, err
 	}
 	l.connected()
 	sess := &session{

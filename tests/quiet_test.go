@@ -56,7 +56,7 @@ var quietCalls = []quietCall{
 	{"greeting", "Welcome to the shop.", "utter_session_start", nil, []apptest.Answer{apptest.Says("the rest")}},
 	{"on_success", "Your booking 7 is made.", "utter_booked", []apptest.Answer{apptest.Call("book", nil)}, []apptest.Answer{apptest.Says("the rest")}},
 	{"confirmation question", "Shall I reserve it?", "utter_ask", []apptest.Answer{apptest.Call("reserve", nil)}, nil},
-	{"denial", "I reserve nothing.", "utter_declined", []apptest.Answer{apptest.Call("resolve_tool_confirmation", map[string]any{"confirmed": false})}, []apptest.Answer{apptest.Says("the rest")}},
+	{"denial", "I reserve nothing.", "utter_declined", []apptest.Answer{apptest.Call("resolve_tool_confirmation", map[string]any{"confirmed": false})}, nil},
 }
 
 // run runs the turn with the quiet call in it. answers are those of the quiet

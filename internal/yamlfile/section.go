@@ -165,18 +165,16 @@ func (s *Section) Text(key string) string {
 
 // Needed reads a text that must be there.
 func (s *Section) Needed(key, hint string) string {
-	if s != nil && !s.holds(key) {
-		s.missing(key, hint)
-	}
+	s.Require(key, hint)
 	return s.Text(key)
 }
 
-func (s *Section) holds(key string) bool {
-	return slices.ContainsFunc(s.Node.Fields, func(f Field) bool { return f.Name == key })
-}
-
-func (s *Section) missing(key, hint string) {
-	s.Here().Err("missing-key", s.Full(key)+" is missing", hint)
+// Require reports a key that is not there. One without a value is reported by
+// Close.
+func (s *Section) Require(key, hint string) {
+	if s != nil && s.Node.Field(key) == nil {
+		s.Here().Err("missing-key", s.Full(key)+" is missing", hint)
+	}
 }
 
 // OneOf reads one of a few words; "" when there is none, or another one, which is
@@ -301,15 +299,21 @@ func (s *Section) Rest() []*Field {
 	return out
 }
 
-// Close reports every key that nobody asked for as unknown, and every known one
-// without a value: left empty, it could be taken for anything. At the top of a
-// file keys that begin with "x-" are the author's own, as a place for anchors.
+// Close reports every key that nobody asked for as unknown, and the empty ones. At
+// the top of a file keys that begin with "x-" are the author's own, as a place for
+// anchors.
 func (s *Section) Close() {
 	for _, f := range s.Rest() {
 		if s.path != "" || !strings.HasPrefix(f.Name, "x-") {
 			s.R.Key(f).Err("unknown-key", fmt.Sprintf("unknown key %s in %s", Shown(f.Name), called(s.path)), Meant(f.Name, s.known))
 		}
 	}
+	s.Empty()
+}
+
+// Empty reports the keys that the section was asked for and that have no value:
+// left empty, a key could be taken for anything.
+func (s *Section) Empty() {
 	if s == nil {
 		return
 	}

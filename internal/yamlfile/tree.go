@@ -60,6 +60,16 @@ type Field struct {
 	Value        *Node
 }
 
+// Field returns the value of a mapping's key, or nil.
+func (n *Node) Field(name string) *Node {
+	for i := range n.Fields {
+		if n.Fields[i].Name == name {
+			return n.Fields[i].Value
+		}
+	}
+	return nil
+}
+
 // Parse reads a YAML file into a tree. It returns nil when there is nothing in
 // it or it cannot be read; the findings then say why.
 func (r *Reader) Parse(data []byte) *Node {

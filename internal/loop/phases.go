@@ -261,12 +261,30 @@ func (l *Loop) dispatch(s State) (State, error) {
 		}
 		return s.again(""), nil
 	}
-	c := s.Calls[s.At]
-	out, err := l.Env.Dispatch(c)
+	if b, ok := l.Env.(Batcher); ok {
+		outs, err := b.DispatchAll(s.Calls)
+		if err != nil {
+			return s, err
+		}
+		for _, out := range outs {
+			if s, err = l.settle(s, out); err != nil {
+				return s, err
+			}
+		}
+		return s, nil
+	}
+	out, err := l.Env.Dispatch(s.Calls[s.At])
 	if err != nil {
 		return s, err
 	}
-	if out, err = l.result(c, out); err != nil {
+	return l.settle(s, out)
+}
+
+// settle puts the result of the call under way to the hooks and keeps it.
+func (l *Loop) settle(s State, out Outcome) (State, error) {
+	c := s.Calls[s.At]
+	out, err := l.result(c, out)
+	if err != nil {
 		return s, err
 	}
 	if err := l.Env.Settle(c, out); err != nil {

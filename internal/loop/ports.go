@@ -27,6 +27,13 @@ type Env interface {
 	Settle(Call, Outcome) error
 }
 
+// Batcher is an [Env] that runs the calls of one batch side by side. Their results
+// are put to the hooks and settled afterwards, in order.
+type Batcher interface {
+	// DispatchAll runs every call through its gates, as Dispatch does one.
+	DispatchAll(batch []Call) ([]Outcome, error)
+}
+
 // Ask says what a prompt is for.
 type Ask struct {
 	Iteration int

@@ -133,7 +133,7 @@ func (r *Record) BreakOff(run ToolRun, turn string, at time.Time) {
 		// What ran was the call that the user agreed to.
 		run.Result = "The call of " + r.agreed.Name + ", to which the user agreed: " + Unknown
 		r.Add(Event{Kind: ToolExecuted, Turn: turn, At: at, Tool: &ToolRun{Name: r.agreed.Name, Arguments: run.Arguments,
-			Result: Unknown, IsError: true, Source: SourceConfirmation}})
+			Result: Unknown, IsError: true, Source: SourceConfirmation, Skill: r.agreed.Skill, Step: r.agreed.Step}})
 	}
 	r.Add(Event{Kind: ToolExecuted, Turn: turn, At: at, Tool: &run})
 }

@@ -139,8 +139,11 @@ func (s *Set) Activate(st *State, target string) (events []conversation.Event, w
 			events = append(events, conversation.Event{Kind: conversation.SkillInterrupted, Skill: active.ID})
 		}
 	}
-	if st.On(target) { // it was interrupted: the user is back at it
-		return append(events, conversation.Event{Kind: conversation.SkillCancelled, Skill: target}, conversation.Event{Kind: conversation.SkillActivated, Skill: target}), ""
+	switch f := st.frame(target); {
+	case f != nil && f.Interrupted: // the user is back at it
+		return append(events, conversation.Event{Kind: conversation.SkillResumed, Skill: target}), ""
+	case f != nil: // it waits for the one that is active: begun anew, not twice
+		events = append(events, conversation.Event{Kind: conversation.SkillCancelled, Skill: target})
 	}
 	return append(events, conversation.Event{Kind: conversation.SkillActivated, Skill: target}), ""
 }

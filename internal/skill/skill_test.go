@@ -117,7 +117,7 @@ func (w *walk) advance(settling bool, tool func(Act)) bool {
 			if tool != nil {
 				tool(act)
 			}
-			w.add(conversation.Event{Kind: conversation.ToolExecuted, Tool: &conversation.ToolRun{Name: act.Tool, Source: conversation.SourceStep, Step: act.Step, Uses: act.Uses, Wrote: []string{"transfer.fee"}}})
+			w.add(conversation.Event{Kind: conversation.ToolExecuted, Tool: &conversation.ToolRun{Name: act.Tool, Source: conversation.SourceStep, Skill: active, Step: act.Step, Uses: act.Uses, Wrote: []string{"transfer.fee"}}})
 		case Fill:
 			w.notes = append(w.notes, "fill")
 			w.done[act.Key(active)] = true
@@ -226,6 +226,37 @@ func TestWhoIsInterruptedIsAskedAndResumes(t *testing.T) {
 		if w.st.On("transfer") != yes {
 			t.Fatalf("resume %v: %+v", yes, w.st.Stack)
 		}
+	}
+}
+
+func TestWhoIsActivatedAgainGoesOnWhereTheyWere(t *testing.T) {
+	w := newWalk(bank())
+	w.activate("transfer")
+	w.activate("collect")
+	w.put("transfer.amount", 5)
+	w.advance(false, nil)
+	w.activate("hours")
+	w.activate("transfer")
+	if f := w.st.Top(); f.Block != "collect" || f.Step != "to" || w.set.Value(w.st, "transfer.amount") != 5.0 {
+		t.Fatalf("stack %+v, memory %s", w.st.Stack, w.st.Memory)
+	}
+	if f := w.st.frame("hours"); f == nil || !f.Interrupted || w.st.skillFrame().Interrupted {
+		t.Fatalf("stack %+v", w.st.Stack)
+	}
+}
+
+func TestAConfirmedStepIsDoneAlsoWhenAnotherSkillIsActive(t *testing.T) {
+	w := newWalk(bank())
+	w.activate("transfer")
+	w.activate("collect")
+	w.put("transfer.amount", 5)
+	w.put("transfer.to", "savings")
+	w.add(conversation.Event{Kind: conversation.BlockStep, Skill: "transfer", Block: "collect", Step: "fee"})
+	w.activate("hours")
+	w.add(conversation.Event{Kind: conversation.ToolExecuted, Tool: &conversation.ToolRun{Name: "fee", Source: conversation.SourceConfirmation, Skill: "transfer", Step: "fee"}})
+	w.activate("transfer")
+	if f := w.st.Top(); f.Step != "fee" || !f.Ran {
+		t.Fatalf("stack %+v", w.st.Stack)
 	}
 }
 

@@ -81,8 +81,28 @@ func (s *State) skillFrame() *Frame {
 }
 
 // On says whether a skill is on the stack.
-func (s *State) On(id string) bool {
-	return slices.ContainsFunc(s.Stack, func(f Frame) bool { return f.Skill == id && f.Block == "" })
+func (s *State) On(id string) bool { return s.frame(id) != nil }
+
+// frame returns the frame of a skill itself, nil when it is not on the stack.
+func (s *State) frame(id string) *Frame {
+	from, _ := s.span(id)
+	if from < 0 {
+		return nil
+	}
+	return &s.Stack[from]
+}
+
+// span says where a skill and its blocks lie on the stack, the upper ones when it
+// lies there twice; from is -1 when it does not.
+func (s *State) span(id string) (from, to int) {
+	for from = len(s.Stack) - 1; from >= 0; from-- {
+		if f := &s.Stack[from]; f.Skill == id && f.Block == "" {
+			break
+		}
+	}
+	for to = from + 1; to < len(s.Stack) && s.Stack[to].Block != ""; to++ {
+	}
+	return from, to
 }
 
 // Apply takes one event into the state.
@@ -101,6 +121,7 @@ func (s *State) Apply(e *conversation.Event) {
 		s.interrupt(e.Skill, true)
 	case conversation.SkillResumed:
 		s.interrupt(e.Skill, false)
+		s.raise(e.Skill)
 	case conversation.BlockEntered:
 		s.Stack = append(s.Stack, Frame{Skill: e.Skill, Block: e.Block, Step: e.Step})
 	case conversation.BlockCompleted, conversation.BlockCancelled:
@@ -148,20 +169,14 @@ func (s *State) forget(id string) {
 // leave takes a skill and its blocks off the stack.
 func (s *State) leave(id string) {
 	s.vars = nil
-	for i := len(s.Stack) - 1; i >= 0; i-- {
-		if s.Stack[i].Skill != id || s.Stack[i].Block != "" {
-			continue
-		}
-		end := i + 1
-		for end < len(s.Stack) && s.Stack[end].Block != "" {
-			end++
-		}
-		top := end == len(s.Stack)
-		s.Stack = append(s.Stack[:i:i], s.Stack[end:]...)
-		if top {
-			s.returned()
-		}
+	from, to := s.span(id)
+	if from < 0 {
 		return
+	}
+	top := to == len(s.Stack)
+	s.Stack = append(s.Stack[:from:from], s.Stack[to:]...)
+	if top {
+		s.returned()
 	}
 }
 
@@ -186,17 +201,27 @@ func (s *State) interrupt(id string, on bool) {
 	}
 }
 
+// raise brings a skill and its blocks to the top.
+func (s *State) raise(id string) {
+	if from, to := s.span(id); from >= 0 {
+		s.vars = nil
+		s.Stack = slices.Concat(s.Stack[:from], s.Stack[to:], s.Stack[from:to])
+	}
+}
+
 // ran marks a step whose tool has run; a run that nobody knows the end of counts
-// too, since it must not be run again.
+// too, since it must not be run again. The user may have turned to something else
+// before they confirmed it.
 func (s *State) ran(run *conversation.ToolRun) {
-	f := s.Top()
-	if run == nil || run.Step == "" || f == nil || f.Block == "" || f.Step != run.Step {
+	if run == nil || run.Step == "" || run.Source != conversation.SourceStep && run.Source != conversation.SourceConfirmation {
 		return
 	}
-	switch run.Source {
-	case conversation.SourceStep, conversation.SourceConfirmation:
-		f.Ran = true
-		f.Runs = append(slices.Clip(f.Runs), Run{Step: run.Step, Tool: run.Name, Uses: run.Uses, Wrote: run.Wrote})
+	for i := len(s.Stack) - 1; i >= 0; i-- {
+		if f := &s.Stack[i]; f.Block != "" && f.Skill == run.Skill && f.Step == run.Step {
+			f.Ran = true
+			f.Runs = append(slices.Clip(f.Runs), Run{Step: run.Step, Tool: run.Name, Uses: run.Uses, Wrote: run.Wrote})
+			return
+		}
 	}
 }
 
@@ -206,7 +231,9 @@ func (s *State) said(e *conversation.Event) {
 			f.Said = append(slices.Clip(f.Said), e.Response)
 		}
 	}
-	if f := s.Top(); f != nil && f.Block != "" && e.Source == conversation.FromModel && e.BatchID == "" {
+	// A text that a hook stopped, that was cut short, or that a tool sent is not the
+	// model's word on the step.
+	if f := s.Top(); f != nil && f.Block != "" && e.Source == conversation.FromModel && e.BatchID == "" && e.Discarded == nil && e.Note == "" {
 		f.Spoke = true
 	}
 }

@@ -32,6 +32,10 @@ type Answer struct {
 	// when there was no answer.
 	Value json.RawMessage
 
+	// Wrapped says that Value is {"result": …} only because the server's SDK puts
+	// what is no object into one.
+	Wrapped bool
+
 	// Text is what a model reads; of a call without an answer it is Failure.
 	Text string
 
@@ -42,41 +46,28 @@ type Answer struct {
 
 // Object returns the JSON object that the function answered. Servers give the same
 // answer in three forms, depending on how the function is annotated: as structured
-// value, as text that is JSON, and wrapped as {"result": …}.
+// value, as text that is JSON, and wrapped as {"result": …}. An object that has the
+// key "result" of its own is not taken apart: what is in it may be anybody's words.
 func (a Answer) Object() (json.RawMessage, error) {
 	if a.Outcome != OK {
 		return nil, errors.New(a.Failure)
 	}
-	raw := bytes.TrimSpace(a.Value)
-	for range 3 { // text in a wrapper in text is still somebody's idea of JSON
-		if inner, ok := unquoted(raw); ok {
-			raw = inner
-		}
-		inner, ok := unwrapped(raw)
-		if !ok {
-			break
-		}
-		raw = inner
+	raw := a.Value
+	if a.Wrapped {
+		raw, _ = onlyResult(raw)
 	}
-	if rawjson.IsObject(raw) {
+	var text string
+	if json.Unmarshal(raw, &text) == nil {
+		raw = json.RawMessage(text)
+	}
+	if raw = bytes.TrimSpace(raw); rawjson.IsObject(raw) {
 		return raw, nil
 	}
-	return nil, fmt.Errorf("the function answered %s, not an object", kind(a.Value))
+	return nil, fmt.Errorf("the function answered %s, not an object", a.kind())
 }
 
-func unquoted(raw json.RawMessage) (json.RawMessage, bool) {
-	var text string
-	if len(raw) == 0 || raw[0] != '"' || json.Unmarshal(raw, &text) != nil {
-		return nil, false
-	}
-	return bytes.TrimSpace([]byte(text)), true
-}
-
-// unwrapped takes the value out of an object whose only key is "result".
-func unwrapped(raw json.RawMessage) (json.RawMessage, bool) {
-	if len(raw) == 0 || raw[0] != '{' {
-		return nil, false
-	}
+// onlyResult takes the value out of an object whose only key is "result".
+func onlyResult(raw json.RawMessage) (json.RawMessage, bool) {
 	var keys map[string]json.RawMessage
 	if json.Unmarshal(raw, &keys) != nil || len(keys) != 1 {
 		return nil, false
@@ -85,10 +76,11 @@ func unwrapped(raw json.RawMessage) (json.RawMessage, bool) {
 	return inner, ok
 }
 
-func kind(raw json.RawMessage) string {
-	raw = bytes.TrimSpace(raw)
-	if inner, ok := unwrapped(raw); ok {
-		raw = bytes.TrimSpace(inner)
+// kind says in words what was answered.
+func (a Answer) kind() string {
+	raw := bytes.TrimSpace(a.Value)
+	if a.Wrapped {
+		raw, _ = onlyResult(raw)
 	}
 	if len(raw) == 0 {
 		return "nothing"
@@ -102,8 +94,6 @@ func kind(raw json.RawMessage) string {
 		return "null"
 	case 't', 'f':
 		return "true or false"
-	case '{':
-		return "an object that is no valid JSON"
 	}
 	return "a number"
 }
@@ -162,6 +152,14 @@ func readResult(raw json.RawMessage) Answer {
 		a.Value = rawjson.Must(*only)
 	default:
 		a.Value = rawjson.List(r.Content)
+	}
+	if _, single := onlyResult(a.Value); single && structured && len(r.Content) > 0 {
+		// The text of an object that is not wrapped is that object.
+		own := false
+		if only != nil {
+			_, own = onlyResult(json.RawMessage(*only))
+		}
+		a.Wrapped = !own
 	}
 	if len(r.Content) == 0 && structured {
 		a.Text = rawjson.Written(a.Value)

@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/belay-run/belay/internal/rawjson"
@@ -118,7 +120,7 @@ func (s *Server) callOn(ctx context.Context, sess *session, req CallRequest, par
 func (s *Server) judge(ctx context.Context, sess *session, req CallRequest, r reply, err error) Answer {
 	switch {
 	case r.answered && r.refusal != nil:
-		a := failed(Error, fmt.Sprintf("MCP error %d: %s", r.refusal.Code, shortened(r.refusal.Message)))
+		a := failed(Error, refusalWords(r.refusal))
 		a.Text = r.refusal.Message
 		a.Value = rawjson.Must(a.Text)
 		return a
@@ -142,6 +144,12 @@ func (s *Server) judge(ctx context.Context, sess *session, req CallRequest, r re
 		return failed(lost, fmt.Sprintf("server %q: %v", s.cfg.ID, r.failure))
 	}
 	return failed(lost, fmt.Sprintf("server %q %s", s.cfg.ID, sess.loss(err)))
+}
+
+// refusalWords is an MCP error in words; some servers put its code into its message.
+func refusalWords(e *jsonrpc.Error) string {
+	prefix := fmt.Sprintf("MCP error %d: ", e.Code)
+	return prefix + shortened(strings.TrimPrefix(e.Message, prefix))
 }
 
 // loss says why a request on a session had no answer.

@@ -25,6 +25,7 @@ type Server struct {
 	log    *slog.Logger
 	out    *printed
 	client *mcp.Client
+	dial   func() (link, error)
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
 	hurry  context.Context // ends when Close may wait no longer
@@ -60,6 +61,10 @@ func Open(cfg Config) (*Server, error) {
 	cfg = cfg.withDefaults()
 	s := &Server{cfg: cfg, log: cfg.Logger.With("server", cfg.ID)}
 	s.out = newPrinted(s.log, time.Now, cfg.Env, cfg.Headers)
+	s.dial = func() (link, error) { return dialProcess(cfg, s.out, s.tell()) }
+	if cfg.URL != "" {
+		s.dial = func() (link, error) { return dialHTTP(s.hurry, cfg), nil }
+	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.hurry, s.rush = context.WithCancel(context.Background())
 	s.client = mcp.NewClient(&mcp.Implementation{Name: "belay", Version: cfg.Version}, &mcp.ClientOptions{
@@ -236,13 +241,6 @@ func (s *Server) connect(ctx context.Context, version string) (_ *session, refus
 	}
 	sess.ctx, sess.leave = context.WithCancel(context.Background())
 	return sess, false, nil
-}
-
-func (s *Server) dial() (link, error) {
-	if s.cfg.URL != "" {
-		return dialHTTP(s.hurry, s.cfg), nil
-	}
-	return dialProcess(s.cfg, s.out, s.tell())
 }
 
 // watch waits for the end of a session and clears up after it.

@@ -101,7 +101,7 @@ func (s *Server) page(ctx context.Context, sess *session, cursor string) (page t
 	raw := r.result
 	switch {
 	case r.refusal != nil:
-		return page, fmt.Errorf("MCP error %d: %s", r.refusal.Code, shortened(r.refusal.Message))
+		return page, errors.New(refusalWords(r.refusal))
 	case r.answered:
 	case err == nil: // the SDK had the list still
 		if raw, err = json.Marshal(list); err != nil {

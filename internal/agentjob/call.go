@@ -3,6 +3,7 @@ package agentjob
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/belay-run/belay/hook"
@@ -132,11 +133,14 @@ func withReason(sentence string, end hook.Result) string {
 	return sentence
 }
 
+// hookName is the hook's function, without the number that tells two hooks of one
+// function apart.
 func hookName(end hook.Result) string {
 	if end.Hook == nil {
 		return "unknown"
 	}
-	return end.Hook.Name
+	name, _, _ := strings.Cut(end.Hook.Name, "#")
+	return name
 }
 
 // rules puts the call to the rest of the policy. why is what the model reads when

@@ -187,7 +187,7 @@ func denied(end hook.Result) string {
 		reason = strings.TrimPrefix(reason+"; a person refused", "; ")
 	}
 	if end.Hook != nil {
-		reason = strings.TrimSuffix(end.Hook.Name+": "+reason, ": ")
+		reason = strings.TrimSuffix(hookName(end)+": "+reason, ": ")
 	}
 	return reason
 }

@@ -25,18 +25,25 @@ type reader struct {
 
 // Read reads a file of tests. It must not be run when a finding is an error.
 func Read(path string) (*File, []finding.Finding) {
+	data, big, err := load(path)
+	var findings []finding.Finding
+	whole := yamlfile.NewReader(path, &findings).Whole()
+	switch {
+	case err != nil:
+		whole.Err("missing-file", "the file cannot be read: "+reason(err), "name a file that is there")
+	case big:
+		whole.Err("too-large", fmt.Sprintf("the file has more than %d MiB", maxFile>>20), "split it, or move scripts into files of their own with model: {script: FILE}")
+	default:
+		return parse(path, data)
+	}
+	return &File{Path: path}, findings
+}
+
+func parse(path string, data []byte) (*File, []finding.Finding) {
 	var findings []finding.Finding
 	f := &File{Path: path}
 	r := &reader{Reader: yamlfile.NewReader(path, &findings), findings: &findings, file: f, names: map[string]int{}}
-	data, big, err := load(path)
-	switch {
-	case err != nil:
-		r.Whole().Err("missing-file", "the file cannot be read: "+reason(err), "name a file that is there")
-	case big:
-		r.Whole().Err("too-large", fmt.Sprintf("the file has more than %d MiB", maxFile>>20), "split it, or move scripts into files of their own with model: {script: FILE}")
-	default:
-		r.read(data)
-	}
+	r.read(data)
 	return f, finding.Clean(findings)
 }
 

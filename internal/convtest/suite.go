@@ -49,6 +49,8 @@ type Turn struct {
 	Extra     json.RawMessage
 	Recording []Completion // of this turn
 	Expect    Expect
+
+	notes []string // what Record could not hold
 }
 
 // Purposes of a request to the model.
@@ -66,8 +68,6 @@ type Completion struct {
 	Calls   []chat.ToolCall
 	Empty   bool
 	Fail    string // why there was no completion
-
-	note string // for the reader of a file that Record writes
 }
 
 // Value is a memory value, null for one that is not set.

@@ -3,6 +3,7 @@ package conversation
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -108,6 +109,12 @@ func (r *Record) answered(run *ToolRun) {
 			return
 		}
 	}
+}
+
+// Begun says whether a call of the open turn is written down as begun and has no
+// answer yet.
+func (r *Record) Begun(callID string) bool {
+	return slices.ContainsFunc(r.batch, func(run ToolRun) bool { return run.CallID == callID })
 }
 
 // Mend closes a turn that the process before this one left open: calls that were

@@ -53,9 +53,9 @@ type Act struct {
 // Moment is when [Set.Next] is asked.
 type Moment struct {
 	Turn string
-	// Settling says that nothing of the turn is open: the model has spoken, or was
-	// not asked yet. Only then a skill's complete_when ends it, so that the model
-	// tells the user what a tool has just answered.
+	// Settling says that nothing of the turn is open: the model has spoken. Only then
+	// a skill's complete_when ends it, so that the model tells the user what a tool
+	// has just answered, and a message is answered before the skill ends.
 	Settling bool
 	// Done are the things that were tried in this turn already, by [Act.Key].
 	Done map[string]bool
@@ -169,8 +169,11 @@ func (s *Set) inBlock(st *State, f *Frame, k *Skill) Act {
 	}
 	step, below := b.Step(f.Step)
 	if step == nil {
-		return Act{Do: Move, Events: []conversation.Event{{Kind: conversation.BlockStep, Skill: f.Skill, Block: f.Block, Step: b.Steps[0].ID}},
-			Why: "block " + b.ID + " has no step " + f.Step + " any more and begins again"}
+		gone := "block " + b.ID + " has no step " + f.Step + " any more "
+		if len(f.Runs) > 0 { // what its tools have done is not done twice
+			return Act{Do: Move, Events: []conversation.Event{{Kind: conversation.SkillCancelled, Skill: f.Skill}}, Why: gone + "and tools of it have run: the skill is ended"}
+		}
+		return Act{Do: Move, Events: []conversation.Event{{Kind: conversation.BlockStep, Skill: f.Skill, Block: f.Block, Step: b.Steps[0].ID}}, Why: gone + "and begins again"}
 	}
 	on := Act{Do: Move, Events: []conversation.Event{s.onward(st, f, step, below)}}
 	switch step.Kind {

@@ -9,9 +9,13 @@ import (
 	"github.com/belay-run/belay/internal/wording"
 )
 
-// maxMoves bounds what the engine does in a turn without the model, so that an
-// agent whose blocks run in a circle does not hold the turn.
-const maxMoves = 200
+// maxMoves bounds what the engine does in one go without the model, maxVisits how
+// much of that at one step of a block, so that an agent whose blocks run in a circle
+// does not hold the turn.
+const (
+	maxMoves  = 500
+	maxVisits = 10
+)
 
 // advance does what is determined without the model. wait says that the user was
 // asked something, so that the turn ends. settling: see [skill.Moment].
@@ -19,18 +23,26 @@ func (t *turn) advance(settling bool) (wait bool, err error) {
 	if t.state == nil {
 		return false, nil
 	}
-	for {
+	visits := map[string]int{}
+	for moves := 1; ; moves++ {
 		active := t.state.Active()
 		act := t.agent.Skills.Next(t.state, skill.Moment{Turn: t.id, Settling: settling, Done: t.done})
-		if act.Do == skill.AskModel || act.Do == skill.RunTool && t.stepWaits(act.Step) {
+		if act.Do == skill.AskModel || act.Do == skill.RunTool && t.stepWaits(act) {
 			return false, nil
 		}
-		if t.moves++; t.moves > maxMoves {
+		if f := t.state.Top(); f != nil && f.Block != "" {
+			at := f.Skill + "/" + f.Block + "/" + f.Step
+			if visits[at]++; visits[at] > maxVisits {
+				return false, t.runaway(at)
+			}
+		}
+		if moves > maxMoves {
 			return false, t.runaway(active)
 		}
 		if act.Why != "" {
 			t.note(act.Why)
 		}
+		t.moves++
 		if wait, err = t.act(act, active); err != nil || wait {
 			return wait, err
 		}
@@ -72,20 +84,24 @@ func (t *turn) addAll(events []conversation.Event) {
 }
 
 // runaway ends what runs in a circle.
-func (t *turn) runaway(active string) error {
-	t.agent.Logger.Error("a skill made too many steps in one turn without the model and was ended", "skill", active, "turn", t.id, "steps", maxMoves)
-	t.note(fmt.Sprintf("skill %s made more than %d steps without the model and was ended", active, maxMoves))
+func (t *turn) runaway(at string) error {
+	t.agent.Logger.Error("a skill runs in a circle without the model or the user and was ended", "at", at, "turn", t.id)
+	t.note(at + " runs in a circle without the model or the user; what was under way was ended")
 	for t.state.Top() != nil {
 		t.add(conversation.Event{Kind: conversation.SkillCancelled, Skill: t.state.Active(), Note: "it ran in a circle"})
 	}
-	t.moves = 0
 	return t.utter("engine/runaway", responseInternal, nil, plain)
 }
 
-// stepWaits says whether the tool of a step waits for the user's confirmation.
-func (t *turn) stepWaits(step string) bool {
+// stepWaits says whether the tool of a step waits for the user's confirmation, or
+// for that of another call.
+func (t *turn) stepWaits(act skill.Act) bool {
 	pending := t.rec.Pending()
-	return pending != nil && pending.Step == step && pending.Skill == t.state.Active()
+	if pending == nil {
+		return false
+	}
+	tool := t.tool(act.Tool)
+	return pending.Step == act.Step && pending.Skill == t.state.Active() || tool != nil && tool.Confirm
 }
 
 // runStep runs the tool of a block's step. No tool hooks are asked: the model did
@@ -104,8 +120,8 @@ func (t *turn) runStep(key string, act skill.Act) (wait bool, err error) {
 		return refuse("there is no such tool", fmt.Sprintf("Error: there is no tool named %q. Nothing was done.", act.Tool))
 	case !t.agent.Skills.Holds(t.state, tool.requires):
 		return refuse("its requires does not hold", notNow)
-	case tool.Confirm && t.rec.Pending() != nil:
-		return refuse("another call waits for confirmation", anotherWaits)
+	case tool.Confirm && !t.canAsk(tool, run.Arguments):
+		return refuse("no variant of "+question(tool)+" fits, so the user cannot be asked", cannotAsk)
 	case tool.Confirm:
 		return t.askForStep(key, tool, run)
 	}
@@ -116,15 +132,15 @@ func (t *turn) runStep(key string, act skill.Act) (wait bool, err error) {
 	return false, t.afterRun(key, tool, out.Ran, out.IsError, out.Value)
 }
 
-// askForStep asks the user before a step's tool runs.
+// askForStep asks the user before a step's tool runs. The call waits once they were
+// asked: a question that did not go out is asked once more.
 func (t *turn) askForStep(key string, tool *Tool, run conversation.ToolRun) (wait bool, err error) {
-	q := question(tool)
-	if _, _, ok := t.pick(q, wording.ConfirmVars(tool.Name, run.Arguments)); !ok {
-		return false, fmt.Errorf("there is no response %s to ask for the confirmation of %s", q, tool.Name)
-	}
 	t.trace(loop.Line{Kind: "tool", Key: key, Tool: tool.Name, Outcome: "not_run", Why: "it waits for the user's confirmation"})
+	if err := t.utter(key, question(tool), wording.ConfirmVars(tool.Name, run.Arguments), mayRephrase); err != nil {
+		return false, err
+	}
 	t.add(conversation.Event{Kind: conversation.ConfirmAsked, Tool: &run})
-	return true, t.utter(key, q, wording.ConfirmVars(tool.Name, run.Arguments), mayRephrase)
+	return true, nil
 }
 
 // engineRun runs a tool that no batch of the model called, and records it.

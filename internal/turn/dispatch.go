@@ -86,6 +86,7 @@ func (t *turn) Dispatch(c loop.Call) (loop.Outcome, error) {
 const (
 	notNow       = "Error: what this tool requires does not hold. Nothing was done."
 	anotherWaits = "Another call waits for confirmation. Call this tool again once the user has answered."
+	cannotAsk    = "Error: the user cannot be asked to confirm this call. Nothing was done."
 )
 
 // notRun says in the trace that a call ran nothing, and why.
@@ -100,15 +101,23 @@ func (t *turn) confirm(c loop.Call, tool *Tool) (loop.Outcome, error) {
 		return loop.Outcome{Arguments: c.Arguments, IsError: true, Value: spaced(status{"not_executed", anotherWaits})}, nil
 	}
 	q := asked{tool: tool, name: question(tool)}
-	if text, _, ok := t.pick(q.name, wording.ConfirmVars(tool.Name, c.Arguments)); !ok || strings.TrimSpace(text) == "" {
-		t.agent.Logger.Error("a call cannot be confirmed: no variant of its question fits", "tool", c.Name, "response", q.name, "turn", t.id)
+	if !t.canAsk(tool, c.Arguments) {
 		t.notRun(c, "no variant of "+q.name+" fits, so the user cannot be asked")
-		return loop.Outcome{Arguments: c.Arguments, IsError: true, Value: "Error: the user cannot be asked to confirm this call. Nothing was done."}, nil
+		return loop.Outcome{Arguments: c.Arguments, IsError: true, Value: cannotAsk}, nil
 	}
 	q.result = t.awaiting(q, c.Arguments)
 	t.asking[c.Key] = q
 	t.notRun(c, "it waits for the user's confirmation")
 	return loop.Outcome{Arguments: c.Arguments, Value: q.result, Wait: true}, nil
+}
+
+// canAsk says whether there is a text that asks for the confirmation of a call.
+func (t *turn) canAsk(tool *Tool, args json.RawMessage) bool {
+	if text, _, ok := t.pick(question(tool), wording.ConfirmVars(tool.Name, args)); ok && strings.TrimSpace(text) != "" {
+		return true
+	}
+	t.agent.Logger.Error("a call cannot be confirmed: no variant of its question fits", "tool", tool.Name, "response", question(tool), "turn", t.id)
+	return false
 }
 
 // question names the response that asks for a tool's confirmation.
@@ -159,6 +168,12 @@ func (t *turn) resolve(c loop.Call) (loop.Outcome, error) {
 		out.Value = fmt.Sprintf("Error: there is no tool named %q any more. Nothing was done.", pending.Name)
 		return out, nil
 	}
+	if t.state != nil && !t.agent.Skills.Holds(t.state, tool.requires) { // no longer: memory may have changed since
+		t.notRun(c, "the requires of "+pending.Name+" does not hold")
+		out.Value = notNow
+		t.inner[c.Key] = innerRun{tool: tool, run: innerOf(pending, t.asRecorded(pending))}
+		return out, nil
+	}
 	if err := t.flush(); err != nil { // it must not be confirmed twice
 		return out, err
 	}
@@ -194,6 +209,9 @@ func (t *turn) toolOf(pending *conversation.ToolRun) *Tool {
 // left them when the confirmation was asked for. Providers use ids again, so what
 // counts is the entry next before the question.
 func (t *turn) asRecorded(pending *conversation.ToolRun) json.RawMessage {
+	if pending.Step != "" {
+		return pending.Arguments // no hook has seen a step's call
+	}
 	events := t.rec.Events()
 	asked := false
 	for i := len(events) - 1; i >= 0; i-- {
@@ -209,7 +227,14 @@ func (t *turn) asRecorded(pending *conversation.ToolRun) json.RawMessage {
 
 // runTool runs the tool of a call.
 func (t *turn) runTool(c loop.Call, tool *Tool, args json.RawMessage) (loop.Outcome, error) {
-	t.running = &conversation.ToolRun{Name: c.Name, Arguments: json.RawMessage(`{}`), CallID: c.ID, CallType: c.Type, BatchID: c.Batch}
+	run := &conversation.ToolRun{Name: c.Name, Arguments: json.RawMessage(`{}`), CallID: c.ID, CallType: c.Type, BatchID: c.Batch}
+	if !t.rec.Begun(c.ID) { // a call before it has changed what its name means
+		t.add(conversation.Event{Kind: conversation.ToolBatch, Batch: []conversation.ToolRun{*run}})
+		if err := t.flush(); err != nil {
+			return loop.Outcome{}, err
+		}
+	}
+	t.running = run
 	out, _, err := t.body(c.Key, tool, args, t.active())
 	return out, err
 }

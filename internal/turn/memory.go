@@ -188,12 +188,9 @@ func (t *turn) accept(key string, f *skill.Field, v any, by string) (kept any, w
 	}
 	if tool := t.judge(f, runsAfter+f.Name); tool != nil {
 		verdict, err := t.askJudge(key+"/after", tool, f, nil)
-		if err != nil {
-			return nil, "", err
-		}
-		if verdict.refused {
+		if err != nil || verdict.refused { // cancelled before it was judged, it does not stay either
 			t.restore(before)
-			return nil, verdict.why, nil
+			return nil, verdict.why, err
 		}
 	}
 	return t.agent.Skills.Value(t.state, f.Full()), "", nil

@@ -10,7 +10,7 @@ import (
 
 // Prompt builds the request of one iteration from the record.
 func (t *turn) Prompt(a loop.Ask) (loop.Prompt, error) {
-	if wait, err := t.advance(a.Iteration == 0); err != nil || wait {
+	if wait, err := t.advance(false); err != nil || wait {
 		return loop.Prompt{Wait: wait}, err
 	}
 	if t.declined && t.state.Top() == nil {

@@ -77,20 +77,11 @@ func (t *turn) completion() ([]conversation.Event, string) {
 	return t.agent.Skills.Complete(t.state).Events, ""
 }
 
-// cancellation ends the active skill. A call of it that waits for the user's
-// confirmation is dropped with it.
 func (t *turn) cancellation() ([]conversation.Event, string) {
-	active := t.state.Active()
-	if active == "" {
+	if t.state.Active() == "" {
 		return nil, "No skill is active."
 	}
-	events := t.agent.Skills.Cancel(t.state).Events
-	if pending := t.rec.Pending(); pending != nil && pending.Skill == active {
-		no := false
-		events = append(events, conversation.Event{Kind: conversation.ConfirmResolved, Confirmed: &no, Note: "the skill was cancelled",
-			Tool: &conversation.ToolRun{Name: pending.Name, CallID: pending.CallID}})
-	}
-	return events, ""
+	return t.agent.Skills.Cancel(t.state).Events, ""
 }
 
 // Labels of a request that no skill can help with.

@@ -204,8 +204,7 @@ func (t *turn) incoming() (status string, goOn bool, err error) {
 		t.note("the turn before was interrupted by the end of its process")
 		t.follow()
 	}
-	fresh := !t.rec.Began()
-	if fresh {
+	if !t.rec.Began() {
 		t.add(conversation.Event{Kind: conversation.SessionStarted})
 	}
 	user := conversation.Event{Kind: conversation.User, Text: said, Extra: t.msg.Extra}
@@ -214,7 +213,7 @@ func (t *turn) incoming() (status string, goOn bool, err error) {
 		if said != "" {
 			user.Text = result.Payload.Text("text")
 		}
-		if fresh {
+		if t.fresh() {
 			if err := t.greet(); err != nil {
 				return "", false, err
 			}
@@ -235,6 +234,21 @@ func (t *turn) incoming() (status string, goOn bool, err error) {
 	t.add(user)
 	t.end = loop.End{Why: "rejected"}
 	return Completed, false, t.utter("incoming", pointIncoming.Rejected, nil, plain)
+}
+
+// fresh says that nothing has happened in the session yet but messages that hooks
+// turned away.
+func (t *turn) fresh() bool {
+	events := t.rec.Events()
+	for i := len(events) - 1; i >= 0; i-- {
+		switch e := &events[i]; {
+		case e.Kind == conversation.SessionStarted:
+			return true
+		case e.Kind == conversation.User && e.Discarded == nil, e.Kind == conversation.SkillActivated, e.Kind == conversation.Bot && e.Response == responseGreeting:
+			return false
+		}
+	}
+	return false
 }
 
 // greet begins a session: with the skill that is there for it, else with the
@@ -335,6 +349,19 @@ func (t *turn) note(why string) { t.trace(loop.Line{Kind: "note", Why: why}) }
 func (t *turn) add(e conversation.Event) {
 	e.Turn, e.At = t.id, t.steps.Now()
 	t.keep(e)
+	if e.Kind == conversation.SkillCancelled {
+		t.drop(e.Skill)
+	}
+}
+
+// drop drops the call of a skill that waits for the user's confirmation, when the
+// skill was cancelled.
+func (t *turn) drop(cancelled string) {
+	if pending := t.rec.Pending(); pending != nil && pending.Skill == cancelled {
+		no := false
+		t.add(conversation.Event{Kind: conversation.ConfirmResolved, Confirmed: &no, Note: "the skill was cancelled",
+			Tool: &conversation.ToolRun{Name: pending.Name, CallID: pending.CallID}})
+	}
 }
 
 // keep adds an event that has its turn and time.

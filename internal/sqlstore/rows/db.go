@@ -45,8 +45,14 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.deleteTracesStmt, err = db.PrepareContext(ctx, deleteTraces); err != nil {
 		return nil, fmt.Errorf("error preparing query DeleteTraces: %w", err)
 	}
+	if q.dropMessagesStmt, err = db.PrepareContext(ctx, dropMessages); err != nil {
+		return nil, fmt.Errorf("error preparing query DropMessages: %w", err)
+	}
 	if q.findConversationStmt, err = db.PrepareContext(ctx, findConversation); err != nil {
 		return nil, fmt.Errorf("error preparing query FindConversation: %w", err)
+	}
+	if q.getAuditHeadStmt, err = db.PrepareContext(ctx, getAuditHead); err != nil {
+		return nil, fmt.Errorf("error preparing query GetAuditHead: %w", err)
 	}
 	if q.getBlobStmt, err = db.PrepareContext(ctx, getBlob); err != nil {
 		return nil, fmt.Errorf("error preparing query GetBlob: %w", err)
@@ -60,11 +66,32 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.getLastTraceSeqStmt, err = db.PrepareContext(ctx, getLastTraceSeq); err != nil {
 		return nil, fmt.Errorf("error preparing query GetLastTraceSeq: %w", err)
 	}
+	if q.getLiveTokenStmt, err = db.PrepareContext(ctx, getLiveToken); err != nil {
+		return nil, fmt.Errorf("error preparing query GetLiveToken: %w", err)
+	}
 	if q.getMetaStmt, err = db.PrepareContext(ctx, getMeta); err != nil {
 		return nil, fmt.Errorf("error preparing query GetMeta: %w", err)
 	}
+	if q.getNextDueStmt, err = db.PrepareContext(ctx, getNextDue); err != nil {
+		return nil, fmt.Errorf("error preparing query GetNextDue: %w", err)
+	}
+	if q.getPluginStmt, err = db.PrepareContext(ctx, getPlugin); err != nil {
+		return nil, fmt.Errorf("error preparing query GetPlugin: %w", err)
+	}
+	if q.getPolicyStmt, err = db.PrepareContext(ctx, getPolicy); err != nil {
+		return nil, fmt.Errorf("error preparing query GetPolicy: %w", err)
+	}
+	if q.getPolicyVersionStmt, err = db.PrepareContext(ctx, getPolicyVersion); err != nil {
+		return nil, fmt.Errorf("error preparing query GetPolicyVersion: %w", err)
+	}
+	if q.getTokenByHashStmt, err = db.PrepareContext(ctx, getTokenByHash); err != nil {
+		return nil, fmt.Errorf("error preparing query GetTokenByHash: %w", err)
+	}
 	if q.getUpdatedStmt, err = db.PrepareContext(ctx, getUpdated); err != nil {
 		return nil, fmt.Errorf("error preparing query GetUpdated: %w", err)
+	}
+	if q.insertAuditStmt, err = db.PrepareContext(ctx, insertAudit); err != nil {
+		return nil, fmt.Errorf("error preparing query InsertAudit: %w", err)
 	}
 	if q.insertBlobStmt, err = db.PrepareContext(ctx, insertBlob); err != nil {
 		return nil, fmt.Errorf("error preparing query InsertBlob: %w", err)
@@ -81,11 +108,23 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.insertHookSwitchStmt, err = db.PrepareContext(ctx, insertHookSwitch); err != nil {
 		return nil, fmt.Errorf("error preparing query InsertHookSwitch: %w", err)
 	}
+	if q.insertPolicyStmt, err = db.PrepareContext(ctx, insertPolicy); err != nil {
+		return nil, fmt.Errorf("error preparing query InsertPolicy: %w", err)
+	}
+	if q.insertTokenStmt, err = db.PrepareContext(ctx, insertToken); err != nil {
+		return nil, fmt.Errorf("error preparing query InsertToken: %w", err)
+	}
 	if q.insertTraceStmt, err = db.PrepareContext(ctx, insertTrace); err != nil {
 		return nil, fmt.Errorf("error preparing query InsertTrace: %w", err)
 	}
+	if q.listAuditStmt, err = db.PrepareContext(ctx, listAudit); err != nil {
+		return nil, fmt.Errorf("error preparing query ListAudit: %w", err)
+	}
 	if q.listConversationsStmt, err = db.PrepareContext(ctx, listConversations); err != nil {
 		return nil, fmt.Errorf("error preparing query ListConversations: %w", err)
+	}
+	if q.listDueMessagesStmt, err = db.PrepareContext(ctx, listDueMessages); err != nil {
+		return nil, fmt.Errorf("error preparing query ListDueMessages: %w", err)
 	}
 	if q.listEventsStmt, err = db.PrepareContext(ctx, listEvents); err != nil {
 		return nil, fmt.Errorf("error preparing query ListEvents: %w", err)
@@ -102,14 +141,50 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.listIdleConversationsStmt, err = db.PrepareContext(ctx, listIdleConversations); err != nil {
 		return nil, fmt.Errorf("error preparing query ListIdleConversations: %w", err)
 	}
+	if q.listMessagesStmt, err = db.PrepareContext(ctx, listMessages); err != nil {
+		return nil, fmt.Errorf("error preparing query ListMessages: %w", err)
+	}
+	if q.listPluginDigestsStmt, err = db.PrepareContext(ctx, listPluginDigests); err != nil {
+		return nil, fmt.Errorf("error preparing query ListPluginDigests: %w", err)
+	}
+	if q.listPluginsStmt, err = db.PrepareContext(ctx, listPlugins); err != nil {
+		return nil, fmt.Errorf("error preparing query ListPlugins: %w", err)
+	}
+	if q.listPoliciesStmt, err = db.PrepareContext(ctx, listPolicies); err != nil {
+		return nil, fmt.Errorf("error preparing query ListPolicies: %w", err)
+	}
+	if q.listTokensStmt, err = db.PrepareContext(ctx, listTokens); err != nil {
+		return nil, fmt.Errorf("error preparing query ListTokens: %w", err)
+	}
 	if q.listTracesStmt, err = db.PrepareContext(ctx, listTraces); err != nil {
 		return nil, fmt.Errorf("error preparing query ListTraces: %w", err)
 	}
 	if q.listTurnTracesStmt, err = db.PrepareContext(ctx, listTurnTraces); err != nil {
 		return nil, fmt.Errorf("error preparing query ListTurnTraces: %w", err)
 	}
+	if q.messageDeliveredStmt, err = db.PrepareContext(ctx, messageDelivered); err != nil {
+		return nil, fmt.Errorf("error preparing query MessageDelivered: %w", err)
+	}
+	if q.messageFailedStmt, err = db.PrepareContext(ctx, messageFailed); err != nil {
+		return nil, fmt.Errorf("error preparing query MessageFailed: %w", err)
+	}
+	if q.placePluginStmt, err = db.PrepareContext(ctx, placePlugin); err != nil {
+		return nil, fmt.Errorf("error preparing query PlacePlugin: %w", err)
+	}
+	if q.putMessageStmt, err = db.PrepareContext(ctx, putMessage); err != nil {
+		return nil, fmt.Errorf("error preparing query PutMessage: %w", err)
+	}
+	if q.putPluginStmt, err = db.PrepareContext(ctx, putPlugin); err != nil {
+		return nil, fmt.Errorf("error preparing query PutPlugin: %w", err)
+	}
 	if q.reuseDataKeyStmt, err = db.PrepareContext(ctx, reuseDataKey); err != nil {
 		return nil, fmt.Errorf("error preparing query ReuseDataKey: %w", err)
+	}
+	if q.revokeTokenStmt, err = db.PrepareContext(ctx, revokeToken); err != nil {
+		return nil, fmt.Errorf("error preparing query RevokeToken: %w", err)
+	}
+	if q.useTokenStmt, err = db.PrepareContext(ctx, useToken); err != nil {
+		return nil, fmt.Errorf("error preparing query UseToken: %w", err)
 	}
 	if q.wipeDataKeyStmt, err = db.PrepareContext(ctx, wipeDataKey); err != nil {
 		return nil, fmt.Errorf("error preparing query WipeDataKey: %w", err)
@@ -154,9 +229,19 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing deleteTracesStmt: %w", cerr)
 		}
 	}
+	if q.dropMessagesStmt != nil {
+		if cerr := q.dropMessagesStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing dropMessagesStmt: %w", cerr)
+		}
+	}
 	if q.findConversationStmt != nil {
 		if cerr := q.findConversationStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing findConversationStmt: %w", cerr)
+		}
+	}
+	if q.getAuditHeadStmt != nil {
+		if cerr := q.getAuditHeadStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing getAuditHeadStmt: %w", cerr)
 		}
 	}
 	if q.getBlobStmt != nil {
@@ -179,14 +264,49 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing getLastTraceSeqStmt: %w", cerr)
 		}
 	}
+	if q.getLiveTokenStmt != nil {
+		if cerr := q.getLiveTokenStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing getLiveTokenStmt: %w", cerr)
+		}
+	}
 	if q.getMetaStmt != nil {
 		if cerr := q.getMetaStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing getMetaStmt: %w", cerr)
 		}
 	}
+	if q.getNextDueStmt != nil {
+		if cerr := q.getNextDueStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing getNextDueStmt: %w", cerr)
+		}
+	}
+	if q.getPluginStmt != nil {
+		if cerr := q.getPluginStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing getPluginStmt: %w", cerr)
+		}
+	}
+	if q.getPolicyStmt != nil {
+		if cerr := q.getPolicyStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing getPolicyStmt: %w", cerr)
+		}
+	}
+	if q.getPolicyVersionStmt != nil {
+		if cerr := q.getPolicyVersionStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing getPolicyVersionStmt: %w", cerr)
+		}
+	}
+	if q.getTokenByHashStmt != nil {
+		if cerr := q.getTokenByHashStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing getTokenByHashStmt: %w", cerr)
+		}
+	}
 	if q.getUpdatedStmt != nil {
 		if cerr := q.getUpdatedStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing getUpdatedStmt: %w", cerr)
+		}
+	}
+	if q.insertAuditStmt != nil {
+		if cerr := q.insertAuditStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing insertAuditStmt: %w", cerr)
 		}
 	}
 	if q.insertBlobStmt != nil {
@@ -214,14 +334,34 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing insertHookSwitchStmt: %w", cerr)
 		}
 	}
+	if q.insertPolicyStmt != nil {
+		if cerr := q.insertPolicyStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing insertPolicyStmt: %w", cerr)
+		}
+	}
+	if q.insertTokenStmt != nil {
+		if cerr := q.insertTokenStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing insertTokenStmt: %w", cerr)
+		}
+	}
 	if q.insertTraceStmt != nil {
 		if cerr := q.insertTraceStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing insertTraceStmt: %w", cerr)
 		}
 	}
+	if q.listAuditStmt != nil {
+		if cerr := q.listAuditStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing listAuditStmt: %w", cerr)
+		}
+	}
 	if q.listConversationsStmt != nil {
 		if cerr := q.listConversationsStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing listConversationsStmt: %w", cerr)
+		}
+	}
+	if q.listDueMessagesStmt != nil {
+		if cerr := q.listDueMessagesStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing listDueMessagesStmt: %w", cerr)
 		}
 	}
 	if q.listEventsStmt != nil {
@@ -249,6 +389,31 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing listIdleConversationsStmt: %w", cerr)
 		}
 	}
+	if q.listMessagesStmt != nil {
+		if cerr := q.listMessagesStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing listMessagesStmt: %w", cerr)
+		}
+	}
+	if q.listPluginDigestsStmt != nil {
+		if cerr := q.listPluginDigestsStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing listPluginDigestsStmt: %w", cerr)
+		}
+	}
+	if q.listPluginsStmt != nil {
+		if cerr := q.listPluginsStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing listPluginsStmt: %w", cerr)
+		}
+	}
+	if q.listPoliciesStmt != nil {
+		if cerr := q.listPoliciesStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing listPoliciesStmt: %w", cerr)
+		}
+	}
+	if q.listTokensStmt != nil {
+		if cerr := q.listTokensStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing listTokensStmt: %w", cerr)
+		}
+	}
 	if q.listTracesStmt != nil {
 		if cerr := q.listTracesStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing listTracesStmt: %w", cerr)
@@ -259,9 +424,44 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing listTurnTracesStmt: %w", cerr)
 		}
 	}
+	if q.messageDeliveredStmt != nil {
+		if cerr := q.messageDeliveredStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing messageDeliveredStmt: %w", cerr)
+		}
+	}
+	if q.messageFailedStmt != nil {
+		if cerr := q.messageFailedStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing messageFailedStmt: %w", cerr)
+		}
+	}
+	if q.placePluginStmt != nil {
+		if cerr := q.placePluginStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing placePluginStmt: %w", cerr)
+		}
+	}
+	if q.putMessageStmt != nil {
+		if cerr := q.putMessageStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing putMessageStmt: %w", cerr)
+		}
+	}
+	if q.putPluginStmt != nil {
+		if cerr := q.putPluginStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing putPluginStmt: %w", cerr)
+		}
+	}
 	if q.reuseDataKeyStmt != nil {
 		if cerr := q.reuseDataKeyStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing reuseDataKeyStmt: %w", cerr)
+		}
+	}
+	if q.revokeTokenStmt != nil {
+		if cerr := q.revokeTokenStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing revokeTokenStmt: %w", cerr)
+		}
+	}
+	if q.useTokenStmt != nil {
+		if cerr := q.useTokenStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing useTokenStmt: %w", cerr)
 		}
 	}
 	if q.wipeDataKeyStmt != nil {
@@ -315,28 +515,53 @@ type Queries struct {
 	deleteConversationStmt      *sql.Stmt
 	deleteEventsStmt            *sql.Stmt
 	deleteTracesStmt            *sql.Stmt
+	dropMessagesStmt            *sql.Stmt
 	findConversationStmt        *sql.Stmt
+	getAuditHeadStmt            *sql.Stmt
 	getBlobStmt                 *sql.Stmt
 	getHookSwitchVersionStmt    *sql.Stmt
 	getLastSeqStmt              *sql.Stmt
 	getLastTraceSeqStmt         *sql.Stmt
+	getLiveTokenStmt            *sql.Stmt
 	getMetaStmt                 *sql.Stmt
+	getNextDueStmt              *sql.Stmt
+	getPluginStmt               *sql.Stmt
+	getPolicyStmt               *sql.Stmt
+	getPolicyVersionStmt        *sql.Stmt
+	getTokenByHashStmt          *sql.Stmt
 	getUpdatedStmt              *sql.Stmt
+	insertAuditStmt             *sql.Stmt
 	insertBlobStmt              *sql.Stmt
 	insertConversationStmt      *sql.Stmt
 	insertDataKeyStmt           *sql.Stmt
 	insertEventStmt             *sql.Stmt
 	insertHookSwitchStmt        *sql.Stmt
+	insertPolicyStmt            *sql.Stmt
+	insertTokenStmt             *sql.Stmt
 	insertTraceStmt             *sql.Stmt
+	listAuditStmt               *sql.Stmt
 	listConversationsStmt       *sql.Stmt
+	listDueMessagesStmt         *sql.Stmt
 	listEventsStmt              *sql.Stmt
 	listHookStatsStmt           *sql.Stmt
 	listHookSwitchesStmt        *sql.Stmt
 	listHookSwitchesInForceStmt *sql.Stmt
 	listIdleConversationsStmt   *sql.Stmt
+	listMessagesStmt            *sql.Stmt
+	listPluginDigestsStmt       *sql.Stmt
+	listPluginsStmt             *sql.Stmt
+	listPoliciesStmt            *sql.Stmt
+	listTokensStmt              *sql.Stmt
 	listTracesStmt              *sql.Stmt
 	listTurnTracesStmt          *sql.Stmt
+	messageDeliveredStmt        *sql.Stmt
+	messageFailedStmt           *sql.Stmt
+	placePluginStmt             *sql.Stmt
+	putMessageStmt              *sql.Stmt
+	putPluginStmt               *sql.Stmt
 	reuseDataKeyStmt            *sql.Stmt
+	revokeTokenStmt             *sql.Stmt
+	useTokenStmt                *sql.Stmt
 	wipeDataKeyStmt             *sql.Stmt
 }
 
@@ -351,28 +576,53 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		deleteConversationStmt:      q.deleteConversationStmt,
 		deleteEventsStmt:            q.deleteEventsStmt,
 		deleteTracesStmt:            q.deleteTracesStmt,
+		dropMessagesStmt:            q.dropMessagesStmt,
 		findConversationStmt:        q.findConversationStmt,
+		getAuditHeadStmt:            q.getAuditHeadStmt,
 		getBlobStmt:                 q.getBlobStmt,
 		getHookSwitchVersionStmt:    q.getHookSwitchVersionStmt,
 		getLastSeqStmt:              q.getLastSeqStmt,
 		getLastTraceSeqStmt:         q.getLastTraceSeqStmt,
+		getLiveTokenStmt:            q.getLiveTokenStmt,
 		getMetaStmt:                 q.getMetaStmt,
+		getNextDueStmt:              q.getNextDueStmt,
+		getPluginStmt:               q.getPluginStmt,
+		getPolicyStmt:               q.getPolicyStmt,
+		getPolicyVersionStmt:        q.getPolicyVersionStmt,
+		getTokenByHashStmt:          q.getTokenByHashStmt,
 		getUpdatedStmt:              q.getUpdatedStmt,
+		insertAuditStmt:             q.insertAuditStmt,
 		insertBlobStmt:              q.insertBlobStmt,
 		insertConversationStmt:      q.insertConversationStmt,
 		insertDataKeyStmt:           q.insertDataKeyStmt,
 		insertEventStmt:             q.insertEventStmt,
 		insertHookSwitchStmt:        q.insertHookSwitchStmt,
+		insertPolicyStmt:            q.insertPolicyStmt,
+		insertTokenStmt:             q.insertTokenStmt,
 		insertTraceStmt:             q.insertTraceStmt,
+		listAuditStmt:               q.listAuditStmt,
 		listConversationsStmt:       q.listConversationsStmt,
+		listDueMessagesStmt:         q.listDueMessagesStmt,
 		listEventsStmt:              q.listEventsStmt,
 		listHookStatsStmt:           q.listHookStatsStmt,
 		listHookSwitchesStmt:        q.listHookSwitchesStmt,
 		listHookSwitchesInForceStmt: q.listHookSwitchesInForceStmt,
 		listIdleConversationsStmt:   q.listIdleConversationsStmt,
+		listMessagesStmt:            q.listMessagesStmt,
+		listPluginDigestsStmt:       q.listPluginDigestsStmt,
+		listPluginsStmt:             q.listPluginsStmt,
+		listPoliciesStmt:            q.listPoliciesStmt,
+		listTokensStmt:              q.listTokensStmt,
 		listTracesStmt:              q.listTracesStmt,
 		listTurnTracesStmt:          q.listTurnTracesStmt,
+		messageDeliveredStmt:        q.messageDeliveredStmt,
+		messageFailedStmt:           q.messageFailedStmt,
+		placePluginStmt:             q.placePluginStmt,
+		putMessageStmt:              q.putMessageStmt,
+		putPluginStmt:               q.putPluginStmt,
 		reuseDataKeyStmt:            q.reuseDataKeyStmt,
+		revokeTokenStmt:             q.revokeTokenStmt,
+		useTokenStmt:                q.useTokenStmt,
 		wipeDataKeyStmt:             q.wipeDataKeyStmt,
 	}
 }

@@ -4,6 +4,18 @@
 
 package rows
 
+type Audit struct {
+	Tenant  string
+	Seq     int64
+	At      int64
+	Actor   string
+	Action  string
+	Subject string
+	Data    string
+	Prev    []byte
+	Hash    []byte
+}
+
 type Blob struct {
 	Conversation int64
 	Digest       []byte
@@ -67,6 +79,60 @@ type HookSwitch struct {
 type Meta struct {
 	Name  string
 	Value string
+}
+
+type Outbox struct {
+	ID        int64
+	Tenant    string
+	Target    string
+	Event     string
+	Subject   string
+	Body      string
+	Created   int64
+	Due       int64
+	Tries     int64
+	Failure   string
+	Delivered int64
+}
+
+type Plugin struct {
+	Tenant       string
+	Name         string
+	Position     int64
+	Version      string
+	Digest       string
+	Manifest     string
+	ModelGranted int64
+	Installed    int64
+	InstalledBy  string
+	Updated      int64
+	UpdatedBy    string
+	Removed      int64
+	RemovedBy    string
+}
+
+type Policy struct {
+	ID       int64
+	Tenant   string
+	Version  string
+	Text     string
+	Applied  int64
+	Actor    string
+	Enforced int64
+}
+
+type Token struct {
+	ID        string
+	Tenant    string
+	Name      string
+	Role      string
+	Hash      []byte
+	Created   int64
+	CreatedBy string
+	LastUsed  int64
+	Expires   int64
+	Revoked   int64
+	RevokedBy string
 }
 
 type Trace struct {

@@ -1,0 +1,166 @@
+package station
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/belay-run/belay/internal/agentjob"
+	"github.com/belay-run/belay/internal/chat"
+	"github.com/belay-run/belay/internal/job"
+	"github.com/belay-run/belay/internal/loop"
+	"github.com/belay-run/belay/internal/mcphost"
+	"github.com/belay-run/belay/internal/rawjson"
+)
+
+// handlers carry out what jobs ask for.
+type handlers struct {
+	servers *servers
+	// model gives the client of a job's model.
+	model func(ctx context.Context, id job.ID) (chat.Model, error)
+	newID func() string
+	log   *slog.Logger
+}
+
+func (h *handlers) all() job.Handlers {
+	return job.Handlers{
+		agentjob.KindFunctions: h.functions,
+		agentjob.KindHook:      h.hook,
+		agentjob.KindTool:      h.tool,
+		loop.KindModel:         h.complete,
+		loop.KindID:            func(context.Context, job.Call) (job.Answer, error) { return answer(h.newID()) },
+	}
+}
+
+func answer(v any) (job.Answer, error) {
+	raw, err := rawjson.Encode(v)
+	return job.Answer{Value: raw}, err
+}
+
+// functions lists what a job's tools offer. A tool whose server cannot be asked has
+// none: its calls and hooks fail one by one, which their policies decide about.
+func (h *handlers) functions(ctx context.Context, c job.Call) (job.Answer, error) {
+	var in agentjob.FunctionsCall
+	if err := json.Unmarshal(c.Input, &in); err != nil {
+		return job.Answer{}, err
+	}
+	out := []agentjob.Function{}
+	for _, t := range in.Tools {
+		server, err := h.servers.get(t)
+		var listed []mcphost.Tool
+		if err == nil {
+			listed, err = server.Tools(ctx)
+		}
+		if err != nil {
+			h.log.Error("a plugin's tool cannot be asked what it offers", "tool", t.ID, "plugin", t.Plugin, "error", err)
+			continue
+		}
+		for _, f := range listed {
+			out = append(out, agentjob.Function{Tool: t.ID, Name: f.Name, Description: f.Description, Schema: f.InputSchema, Annotations: agentjob.Annotations(f.Annotations)})
+		}
+	}
+	return answer(out)
+}
+
+// hook asks one hook. What it answers is kept as it is: the job reads it.
+func (h *handlers) hook(ctx context.Context, c job.Call) (job.Answer, error) {
+	var in agentjob.HookCall
+	if err := json.Unmarshal(c.Input, &in); err != nil {
+		return job.Answer{}, err
+	}
+	server, err := h.servers.get(in.Tool)
+	if err != nil {
+		return failed(agentjob.Unavailable, err.Error()), nil
+	}
+	got := server.Call(ctx, mcphost.CallRequest{Tool: in.Function, Timeout: in.Limit, Arguments: rawjson.Must(map[string]json.RawMessage{"event": in.Event})})
+	if got.Outcome != mcphost.OK {
+		h.log.Warn("a hook failed", "hook", in.Tool.ID+"."+in.Function, "outcome", got.Outcome, "took", got.Took, "why", got.Failure)
+		return failed(failureOf(got.Outcome), got.Failure), nil
+	}
+	object, err := got.Object()
+	if err != nil {
+		return failed(agentjob.WrongAnswer, err.Error()), nil
+	}
+	return job.Answer{Value: object, Took: got.Took}, nil
+}
+
+func failureOf(o mcphost.Outcome) string {
+	switch o {
+	case mcphost.Timeout:
+		return job.TimedOut
+	case mcphost.Unavailable:
+		return agentjob.Unavailable
+	}
+	return job.Broken
+}
+
+func failed(kind, message string) job.Answer {
+	return job.Answer{Failure: &job.Failure{Kind: kind, Message: message}}
+}
+
+// tool makes one call.
+func (h *handlers) tool(ctx context.Context, c job.Call) (job.Answer, error) {
+	var in agentjob.ToolCall
+	if err := json.Unmarshal(c.Input, &in); err != nil {
+		return job.Answer{}, err
+	}
+	full := in.Tool.ID + "." + in.Function
+	server, err := h.servers.get(in.Tool)
+	if err != nil {
+		h.log.Error("a tool cannot be reached", "tool", full, "error", err)
+		return answer(agentjob.ToolAnswer{Text: fmt.Sprintf("Error: %s could not be reached. Nothing was done.", full), IsError: true})
+	}
+	got := server.Call(ctx, mcphost.CallRequest{Tool: in.Function, Timeout: in.Limit, Arguments: in.Arguments})
+	switch got.Outcome {
+	case mcphost.OK:
+		return answer(agentjob.ToolAnswer{Value: got.Value, Text: text(got), Made: true})
+	case mcphost.Error:
+		return answer(agentjob.ToolAnswer{Value: got.Value, Text: text(got), IsError: true, Made: true})
+	case mcphost.Unavailable:
+		h.log.Error("a tool cannot be reached", "tool", full, "error", got.Failure)
+		return answer(agentjob.ToolAnswer{Text: fmt.Sprintf("Error: %s could not be reached. Nothing was done.", full), IsError: true})
+	case mcphost.Unknown:
+		if ctx.Err() == nil { // its server died: a person says what is to be done
+			return failed(job.Unknown, got.Failure), nil
+		}
+		return job.Answer{}, errors.Join(ctx.Err(), errors.New(got.Failure))
+	}
+	return failed(job.TimedOut, got.Failure), nil
+}
+
+// text is what a model reads of a tool's answer.
+func text(a mcphost.Answer) string {
+	if len(a.Value) > 0 && a.Value[0] == '{' {
+		return rawjson.Written(a.Value)
+	}
+	return a.Text
+}
+
+// complete asks the job's model.
+func (h *handlers) complete(ctx context.Context, c job.Call) (job.Answer, error) {
+	var in loop.ModelCall
+	if err := json.Unmarshal(c.Input, &in); err != nil {
+		return job.Answer{}, err
+	}
+	at, _ := job.AttemptOf(ctx)
+	m, err := h.model(ctx, at.ID)
+	if err != nil {
+		return answer(loop.ModelAnswer{Failed: err.Error()})
+	}
+	got, err := m.Complete(chat.WithConversation(ctx, at.Job), in.Request, nil)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return job.Answer{}, ctx.Err()
+	case err != nil:
+		out := loop.ModelAnswer{Failed: err.Error()}
+		var known *chat.Error
+		if errors.As(err, &known) {
+			out.Status = known.Status
+		}
+		h.log.Warn("the model failed", "job", at.Job, "error", err)
+		return answer(out)
+	}
+	return answer(loop.ModelAnswer{Response: got})
+}

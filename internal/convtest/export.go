@@ -75,7 +75,7 @@ func importOne(x *conversation.Exported) conversation.Event {
 		return s
 	}
 	e := conversation.Event{Kind: conversation.Kind(x.Event), Turn: meta("turn_id"), At: time.Unix(0, int64(x.Timestamp*float64(time.Second))),
-		Source: meta("mantle_response_source"), Response: meta("utter"), Note: meta("note"), Extra: x.Data, Discarded: x.Discarded,
+		Source: meta("mantle_response_source"), Response: meta("utter_action"), Note: meta("note"), Extra: x.Data, Discarded: x.Discarded,
 		Batch: x.Calls, Confirmed: x.Confirmed, Status: x.Status, Skill: x.Skill, Block: x.Block, Step: x.Step}
 	if x.Text != nil {
 		e.Text = *x.Text

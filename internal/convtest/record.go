@@ -90,11 +90,12 @@ type taker struct {
 // turn makes a turn of its events; nil when the user said nothing in it.
 func (r *taker) turn(events []conversation.Event, trace []loop.Line) *Turn {
 	t := &Turn{}
-	p := &pass{taker: r, batches: map[string]int{}}
+	p := &pass{taker: r, batches: map[string]int{}, guess: trace == nil, settled: -1}
 	said := false
 	for i := range events {
 		e := &events[i]
 		r.state.Apply(e)
+		p.rest = events[i+1:]
 		if e.Kind == conversation.User {
 			said, t.User, t.Extra = true, e.Text, e.Extra
 			if e.Discarded != nil {
@@ -129,7 +130,10 @@ type pass struct {
 	batches map[string]int // id → its place in out
 	filler  *string        // text that came before a batch that has no id yet
 	filling bool           // the last of out is an answer about fields that grows
-	open    bool           // such an answer was probably asked for
+	guess   bool           // no trace says when the model was asked about fields
+	open    bool           // it probably was
+	rest    []conversation.Event
+	settled int // where a decision to wait belongs: before a skill that then ended; -1 for last
 	opening bool           // the channel began the session: no model was asked
 	broken  string         // why the turn did not come to its end
 	notes   []string
@@ -150,9 +154,15 @@ func (p *pass) event(e *conversation.Event) {
 			p.filled(e.Memory)
 		}
 	case conversation.SkillActivated:
-		k := p.set.Skill(e.Skill)
-		p.filling, p.open = false, k != nil && !k.EngineManaged && len(p.set.Open(p.state, k)) > 0
+		p.activated(e)
+	case conversation.SkillCompleted:
+		if p.settled < 0 {
+			p.settled = len(p.out)
+		}
 	case conversation.BlockEntered:
+		if p.byModel(e.Block) != nil {
+			p.open = false // the block comes first
+		}
 		p.settle()
 	case conversation.TurnInterrupted:
 		p.broken = "the process ended in this turn"
@@ -161,11 +171,44 @@ func (p *pass) event(e *conversation.Event) {
 	}
 }
 
+// activated takes it that the model is asked about the fields of a skill that has
+// some, once the batch is over in which it was activated.
+func (p *pass) activated(e *conversation.Event) {
+	if run := p.byModel(e.Skill); run != nil {
+		p.batch(run.BatchID)
+	}
+	k := p.set.Skill(e.Skill)
+	p.filling, p.open = false, p.guess && k != nil && !k.EngineManaged && len(p.set.Open(p.state, k)) > 0
+}
+
+// byModel gives the call by which the model has just activated a skill or block; nil
+// when the engine did. The call's own event stands after what it did.
+func (p *pass) byModel(id string) *conversation.ToolRun {
+	i := slices.IndexFunc(p.rest, func(e conversation.Event) bool {
+		return e.Kind == conversation.ToolExecuted && e.Tool != nil && e.Tool.CallID != ""
+	})
+	if i < 0 || p.rest[i].Tool.Name != "activate" {
+		return nil
+	}
+	var args struct {
+		Target string `json:"target_id"`
+	}
+	run := p.rest[i].Tool
+	if json.Unmarshal(run.Arguments, &args) != nil {
+		return nil
+	}
+	if target := args.Target[strings.LastIndex(args.Target, ".")+1:]; target != id && !strings.HasSuffix(target, "__"+id) {
+		return nil
+	}
+	return run
+}
+
 // add takes a decision in. One of the loop's own comes after the question about
 // fields.
 func (p *pass) add(c Completion) *Completion {
 	if c.Purpose == Main {
 		p.settle()
+		p.settled = -1
 	}
 	p.filling = false
 	p.out = append(p.out, c)
@@ -282,7 +325,12 @@ func (p *pass) ended(e *conversation.Event) {
 				break
 			}
 		}
+		at := p.settled
 		p.add(Completion{Purpose: Main, Calls: []chat.ToolCall{call}})
+		if at >= 0 {
+			last := len(p.out) - 1
+			p.out = slices.Insert(p.out[:last:last], at, p.out[last])
+		}
 	case loop.ModelError:
 		if n := len(p.out); n == 0 || p.out[n-1].Fail == "" {
 			p.add(Completion{Purpose: Main, Fail: "the model failed"})

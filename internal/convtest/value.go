@@ -129,6 +129,8 @@ func tidyValue(dec *json.Decoder, b *strings.Builder) error {
 		switch v := token.(type) {
 		case string:
 			b.WriteString(quote(v))
+		case json.Number:
+			b.WriteString(pointed(string(v)))
 		case nil:
 			b.WriteString("null")
 		default:
@@ -157,6 +159,15 @@ func tidyValue(dec *json.Decoder, b *strings.Builder) error {
 		b.WriteString(last.(json.Delim).String())
 	}
 	return err
+}
+
+// pointed writes a number with an exponent as YAML takes it for one: with a point.
+func pointed(number string) string {
+	i := strings.IndexAny(number, "eE")
+	if i < 0 || strings.Contains(number[:i], ".") {
+		return number
+	}
+	return number[:i] + ".0" + number[i:]
 }
 
 // decode reads JSON, numbers as they are written. What is no JSON is nil.

@@ -162,7 +162,7 @@ func (r *Runner) call(ctx context.Context, c Call) result {
 		return result{err: errNotBegun}
 	}
 	done := make(chan result, 1)
-	r.strays.Go(func() {
+	r.Strays.Go(func() {
 		res := result{err: errVanished}
 		defer func() { done <- res }()
 		res.err = caught(func() (err error) {

@@ -27,11 +27,9 @@ type Runner struct {
 	// not block.
 	Kept func(ID, []Record)
 
-	strays sync.WaitGroup
+	// Strays counts the handlers that go on; some may have been given up.
+	Strays sync.WaitGroup
 }
-
-// Wait waits for handlers that runs have gone on without.
-func (r *Runner) Wait() { r.strays.Wait() }
 
 // Run is one claimed job under way in this process.
 type Run struct {

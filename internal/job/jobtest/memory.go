@@ -19,7 +19,7 @@ type Memory struct {
 	mu   sync.Mutex
 	jobs map[job.ID]*held
 	seq  int64
-	last int64 // epoch; a job made anew under an old id must not take old leases
+	last int64    // epoch; a job made anew under an old id must not take old leases
 	undo []func() // of what is not on disk yet
 }
 

@@ -1,0 +1,22 @@
+package localjob_test
+
+import (
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/belay-run/belay/internal/job/jobtest"
+	"github.com/belay-run/belay/internal/localjob"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func start(h jobtest.Host) (jobtest.Engine, error) {
+	return localjob.Start(localjob.Options{
+		Journal: h.Journal, Flows: h.Flows, Handlers: h.Handlers, Owner: h.Owner,
+		Logger: h.Log, Jitter: h.Jitter, Lease: 30 * time.Second,
+	})
+}
+
+func TestSimulation(t *testing.T) { jobtest.Simulate(t, 500, start) }

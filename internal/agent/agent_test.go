@@ -16,6 +16,7 @@ import (
 
 	"github.com/belay-run/belay/internal/agent"
 	"github.com/belay-run/belay/internal/finding"
+	"github.com/belay-run/belay/internal/skill"
 )
 
 var update = flag.Bool("update", false, "write what the cases want anew")
@@ -79,6 +80,11 @@ func report(t *testing.T, dir string) []byte {
 	}
 	if !finding.HasErrors(findings) {
 		a.Dir = ""
+		if a.Skills != nil { // without Belay's own
+			own := *a.Skills
+			own.Skills = slices.DeleteFunc(slices.Clone(own.Skills), func(k *skill.Skill) bool { return k.Builtin })
+			a.Skills = &own
+		}
 		own := map[string]any{}
 		for _, name := range a.Responses.Names() {
 			if a.Responses.Own(name) {
@@ -107,6 +113,15 @@ func shownModel(m agent.Model) any {
 		Script string
 		Sent   map[string]json.RawMessage
 	}{m, string(m.Script), m.Settings()}
+}
+
+func read(t testing.TB, path string) string {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
 }
 
 func write(t testing.TB, path, text string) {

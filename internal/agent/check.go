@@ -105,8 +105,28 @@ func (lib *library) named(at spot, name string) {
 	})
 }
 
+// maxDoubts is how many warnings of a kind one paragraph is worth.
+const maxDoubts = 20
+
 // mentions looks at the names in a text that the model reads.
 func (c *skillReader) mentions(text string, place func(offset int) spot) {
+	if strings.Contains(text, "@") {
+		c.named(text, place)
+	}
+	if !strings.Contains(text, "session.") {
+		return
+	}
+	for _, at := range bareSession.FindAllStringIndex(text, maxDoubts) {
+		line := strings.TrimLeft(text[strings.LastIndexByte(text[:at[0]], '\n')+1:at[0]], " \t-*")
+		if strings.HasPrefix(line, "if:") {
+			continue // reported as such
+		}
+		place(at[0]).warn("session-in-prose", "the model reads this name as text, not the value", "write @memory.<skill>.<name> for the value")
+	}
+}
+
+// named looks at what begins with @.
+func (c *skillReader) named(text string, place func(offset int) spot) {
 	for _, m := range skill.Mentions(text) {
 		if c.count.mentions++; c.count.mentions > maxMentions {
 			if c.count.mentions == maxMentions+1 {
@@ -130,14 +150,11 @@ func (c *skillReader) mentions(text string, place func(offset int) spot) {
 			c.lib.readable(at, m.Name, c.k.ID)
 		}
 	}
-	for _, at := range lookalike.FindAllStringSubmatchIndex(text, -1) {
+	for _, at := range lookalike.FindAllStringSubmatchIndex(text, maxDoubts) {
 		kind := text[at[2]:at[3]]
 		if near := nearest(kind, []string{"skill", "block", "tool", "memory"}); near != "" && near != kind {
 			place(at[2]-1).warn("unknown-mention", fmt.Sprintf("@%s. is no name that Belay knows; the model reads it as text", kind), fmt.Sprintf("did you mean @%s.?", near))
 		}
-	}
-	for _, at := range bareSession.FindAllStringIndex(text, -1) {
-		place(at[0]).warn("session-in-prose", "the model reads this name as text, not the value", "write @memory.<skill>.<name> for the value")
 	}
 }
 

@@ -62,7 +62,11 @@ func (g *flow) reach(k *skill.Skill, b *skill.Block) {
 		seen[i] = true
 		s := b.Steps[i]
 		for _, n := range s.Next {
-			if to, ok := index[n.To]; ok {
+			to, ok := index[n.To]
+			if !ok && n.To != skill.End {
+				return // reported, and nobody knows where it was meant to lead
+			}
+			if ok {
 				todo = append(todo, to)
 			}
 		}
@@ -128,7 +132,7 @@ func (g *flow) calls() {
 			case 0:
 				visit(to)
 			case 1:
-				g.circle(p.k, s, "call each other", path[slices.Index(path, to):])
+				g.circle(p.k, s, path[slices.Index(path, to):])
 			}
 		}
 		path = path[:len(path)-1]
@@ -143,12 +147,21 @@ func (g *flow) calls() {
 	}
 }
 
-func (g *flow) circle(k *skill.Skill, s *skill.Step, what string, members []station) {
+func (g *flow) circle(k *skill.Skill, s *skill.Step, members []station) {
 	var names []string
 	for _, m := range append(slices.Clone(members), members[0]) {
 		names = append(names, m.String())
 	}
-	g.at(k, s).err("block-cycle", "blocks "+what+" in a circle: "+strings.Join(names, " → "), "let one of them end without calling the next")
+	g.at(k, s).err("block-cycle", "blocks call each other in a circle: "+chain(names), "let one of them end without calling the next")
+}
+
+// chain writes names in order, without the middle of many.
+func chain(names []string) string {
+	const most = 12
+	if n := len(names); n > most {
+		names = slices.Concat(names[:most/2], []string{fmt.Sprintf("(%d more)", n-most)}, names[n-most/2:])
+	}
+	return strings.Join(names, " → ")
 }
 
 // position is a step of a block.
@@ -188,7 +201,7 @@ func (g *flow) idle(circle []position) {
 		names = append(names, p.String()+"."+p.b.Steps[p.i].ID)
 	}
 	last := circle[len(circle)-1]
-	g.at(last.k, last.b.Steps[last.i]).err("block-cycle", "these steps lead in a circle in which nothing is asked and nothing chosen: "+strings.Join(names, " → "),
+	g.at(last.k, last.b.Steps[last.i]).err("block-cycle", "these steps lead in a circle in which nothing is asked and nothing chosen: "+chain(names),
 		"let one of them end the block, ask the user, or choose with if:")
 }
 

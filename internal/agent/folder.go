@@ -99,7 +99,7 @@ func (f *folder) yaml(name string) *node {
 	}
 	before := len(*f.findings)
 	n := r.parse(data)
-	if n == nil && len(*f.findings) == before && name != ResponsesFile {
+	if n == nil && len(*f.findings) == before && (name == AgentFile || name == IntegrationsFile) {
 		r.whole().err("empty-file", "nothing is in the file", "write its keys, or start from what belay init makes")
 	}
 	return n

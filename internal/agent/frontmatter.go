@@ -39,7 +39,9 @@ func (c *skillReader) front(top *section) {
 	if k.Description == "" && !k.EngineManaged && !top.has("description") {
 		r.at(1, 1).warn("missing-description", "the skill has no description, by which the model would choose it", "write description: between the lines ---")
 	}
-	top.idle("constraints") // of an older generation
+	if f := top.find("constraints"); f != nil { // of an older generation
+		r.key(f).warn("not-acted-on", "constraints: is not acted on in this version", "write each text as a paragraph, with an if: line before it for when it holds")
+	}
 	top.closeLoosely()
 }
 

@@ -66,17 +66,22 @@ func (b *body) line(i int) int {
 		}
 		b.guarded = b.number(i)
 		b.guard = b.c.compile(line[len("if:"):], b.c.r.at(b.number(i), 1), "this if:")
-	case elseLine.MatchString(line):
+	case line[0] == 'e' && elseLine.MatchString(line):
 		at.err("bad-guard", "there is no else: in prose", "write one if: line for each case, each with its own condition")
-	case codeFence.MatchString(line):
+	case fenced(line):
 		return b.code(i)
 	default:
-		if indented.MatchString(line) {
+		if strings.Contains(line, "if:") && indented.MatchString(line) {
 			at.warn("if-in-instructions", "an if: counts at the beginning of a line only; the model reads this one as text", "put it at the left margin, before the paragraph that it guards")
 		}
 		b.add(i, line)
 	}
 	return i + 1
+}
+
+// fenced says that a line begins code.
+func fenced(line string) bool {
+	return (strings.Contains(line, "```") || strings.Contains(line, "~~~")) && codeFence.MatchString(line)
 }
 
 func (b *body) add(i int, line string) {
@@ -112,12 +117,27 @@ func (b *body) flush() {
 	}
 	p := skill.Paragraph{If: b.guard, Text: strings.Join(b.text, "\n"), Line: b.begin}
 	b.c.k.Prose = append(b.c.k.Prose, p)
-	b.c.mentions(p.Text, func(offset int) spot {
-		before := p.Text[:offset]
-		line := strings.Count(before, "\n")
-		return b.c.r.at(p.Line+line, utf8.RuneCountInString(before[strings.LastIndexByte(before, '\n')+1:])+1)
-	})
+	b.c.mentions(p.Text, b.c.r.places(p))
 	b.text, b.guard, b.guarded = nil, nil, 0
+}
+
+// places finds places in a paragraph. It goes on from the last one, so that looking up
+// all names of a long line takes one walk through it.
+func (r *reader) places(p skill.Paragraph) func(offset int) spot {
+	last, line, column := 0, 0, 1
+	return func(offset int) spot {
+		if offset < last {
+			last, line, column = 0, 0, 1
+		}
+		between := p.Text[last:offset]
+		if i := strings.LastIndexByte(between, '\n'); i >= 0 {
+			line += strings.Count(between, "\n")
+			column, between = 1, between[i+1:]
+		}
+		column += utf8.RuneCountInString(between)
+		last = offset
+		return r.at(p.Line+line, column)
+	}
 }
 
 func (b *body) unguard(message string) {
@@ -155,6 +175,9 @@ func (b *body) fence(i int) int {
 			at.err("bad-fence", fmt.Sprintf("the block that begins here has no end before the one in line %d", b.number(end)), "end it with a line :::")
 			return end
 		}
+	}
+	if end == len(b.lines) && !known {
+		return end // one word on it is enough
 	}
 	if end == len(b.lines) {
 		at.err("bad-fence", "the block that begins here has no end", "end it with a line :::")

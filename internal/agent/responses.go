@@ -15,15 +15,17 @@ var responseName = regexp.MustCompile(`^utter_[A-Za-z0-9_./-]+$`)
 // readResponses reads responses.yml, the project's and the skills'. It runs after
 // agent.yml, for the language, and after memory, which texts and conditions name.
 func (a *Agent) readResponses(f *folder, lib *library) {
-	own := lib.responses(ResponsesFile, "")
+	own := lib.responses(f.reader(ResponsesFile), f.yaml(ResponsesFile), "")
 	var skills map[string]map[string][]wording.Variant
 	if a.Skills != nil {
 		skills = map[string]map[string][]wording.Variant{}
 		for _, k := range a.Skills.Skills {
-			if !k.Builtin {
-				if r := lib.responses(path.Join("skills", k.ID, ResponsesFile), k.ID); len(r) > 0 {
-					skills[k.ID] = r
-				}
+			if k.Builtin {
+				continue
+			}
+			file := path.Join("skills", k.ID, ResponsesFile)
+			if r := lib.responses(f.reader(file), f.yaml(file), k.ID); len(r) > 0 {
+				skills[k.ID] = r
 			}
 		}
 	}
@@ -32,10 +34,9 @@ func (a *Agent) readResponses(f *folder, lib *library) {
 }
 
 // responses reads one file of responses; id is the skill that it belongs to.
-func (lib *library) responses(file, id string) map[string][]wording.Variant {
+func (lib *library) responses(r *reader, n *node, id string) map[string][]wording.Variant {
 	own := map[string][]wording.Variant{}
-	r := lib.f.reader(file)
-	top := r.open(lib.f.yaml(file), "")
+	top := r.open(n, "")
 	if top == nil {
 		return own
 	}

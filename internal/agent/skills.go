@@ -166,7 +166,7 @@ func (c *skillReader) read(data []byte) {
 	c.r.above = 0
 	if top := c.r.open(n, ""); top != nil {
 		c.front(top)
-	} else if c.k.Description == "" {
+	} else if !c.r.reported(1, above) {
 		c.r.at(1, 1).warn("missing-description", "the skill has no description, by which the model would choose it", "write description: between the lines ---")
 	}
 	c.body(body, above)

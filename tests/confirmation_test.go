@@ -277,7 +277,7 @@ func TestConfirmation(t *testing.T) {
 		a.say(t, "t114d", "pay", nil)
 		r := a.say(t, "t114d", "no", plan{"tool_result pay": doCrash("asked again")})
 		wantSame(t, "texts", r.Texts, []string{"Not paid."}) // it is the turn's answer
-		a.say(t, "t114d", "yes after all", nil) // nothing waits any more
+		a.say(t, "t114d", "yes after all", nil)              // nothing waits any more
 		wantSame(t, "what ran", a.noted("t114d", "tool "), nil)
 		shown := a.notes("t114d", "modify tool_result")
 		if len(shown) != 3 {

@@ -131,7 +131,7 @@ func (s *Set) utters(st *State, k *Skill, m Moment) (Act, bool) {
 }
 
 func (s *Set) inProse(st *State, f *Frame, k *Skill, m Moment) Act {
-	if f.Turn == m.Turn && !k.EngineManaged && !m.Done[Act{Do: Fill}.Key(k.ID)] && len(s.Open(st, k)) > 0 {
+	if f.Turn == m.Turn && !k.OfEngine() && !m.Done[Act{Do: Fill}.Key(k.ID)] && len(s.Open(st, k)) > 0 {
 		return Act{Do: Fill}
 	}
 	if k.OnlyBlocks() {
@@ -312,7 +312,7 @@ func (s *Set) Complete(st *State) Act {
 		}
 	}
 	switch {
-	case below != nil && below.Interrupted && k.EngineManaged:
+	case below != nil && below.Interrupted && k.OfEngine():
 		kind := conversation.SkillResumed
 		if k.ID == ContinueInterrupt && s.Value(st, ContinueInterrupt+".wants_to_resume") != true {
 			kind = conversation.SkillCancelled
@@ -335,7 +335,7 @@ func (s *Set) Cancel(st *State) Act {
 
 // wrapUp asks whether there is something else when nothing is left to do.
 func (s *Set) wrapUp(k *Skill, below *Frame) []conversation.Event {
-	if below != nil || k.EngineManaged || s.Skill(Completed) == nil {
+	if below != nil || k.OfEngine() || s.Skill(Completed) == nil {
 		return nil
 	}
 	return []conversation.Event{{Kind: conversation.SkillActivated, Skill: Completed}}

@@ -23,7 +23,7 @@ func (s *Set) Targets(st *State) []Target {
 	var out []Target
 	active := s.Skill(st.Active())
 	named := map[string]bool{}
-	if active != nil && !active.EngineManaged {
+	if active != nil && !active.OfEngine() {
 		named = s.named(st, active)
 		if f := st.Top(); f.Block == "" && !active.OnlyBlocks() {
 			for _, b := range active.Blocks {
@@ -131,8 +131,8 @@ func (s *Set) Activate(st *State, target string) (events []conversation.Event, w
 	}
 	if active != nil {
 		switch {
-		case active.EngineManaged:
-			for a := active; a != nil && a.EngineManaged; a = s.Skill(below(st, a.ID)) {
+		case active.OfEngine():
+			for a := active; a != nil && a.OfEngine(); a = s.Skill(below(st, a.ID)) {
 				events = append(events, conversation.Event{Kind: conversation.SkillCancelled, Skill: a.ID})
 			}
 		case !s.named(st, active)[target]:

@@ -42,7 +42,8 @@ type Skill struct {
 	// ends it.
 	Criteria []string
 	Disabled bool
-	// EngineManaged skills are started by the engine and by other skills only.
+	// EngineManaged skills are not on the menu: the engine starts them (see
+	// [Skill.OfEngine]), or a skill that names them.
 	EngineManaged bool
 	// Builtin says that the skill is Belay's own and not in the agent's folder.
 	Builtin bool
@@ -256,6 +257,16 @@ func cut(full string) (namespace, name string) {
 		}
 	}
 	return "", full
+}
+
+// OfEngine says that the engine starts the skill by itself, for what is not the
+// user's business, so that nobody is asked whether to go back to it.
+func (k *Skill) OfEngine() bool {
+	switch k.ID {
+	case SessionStart, Completed, ContinueInterrupt, UnsupportedRequest:
+		return true
+	}
+	return false
 }
 
 // Block returns the skill's block of that id, nil when there is none.

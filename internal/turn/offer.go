@@ -142,10 +142,10 @@ func (t *turn) offeredBySkill() []chat.Tool {
 	if targets := set.Targets(t.state); len(targets) > 0 {
 		out = append(out, activateTool(targets))
 	}
-	if k != nil && !k.EngineManaged {
-		if t.state.Top().Block == "" {
-			out = append(out, frameworkTools[completeSkill])
-		}
+	if k != nil && t.state.Top().Block == "" {
+		out = append(out, frameworkTools[completeSkill])
+	}
+	if k != nil && !k.OfEngine() {
 		out = append(out, frameworkTools[cancelSkill])
 	}
 	if t.state.Active() != skill.UnsupportedRequest && set.Skill(skill.UnsupportedRequest) != nil {

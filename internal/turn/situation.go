@@ -29,8 +29,8 @@ func (t *turn) situation() string {
 		}
 		return b.String()
 	}
-	if !k.EngineManaged {
-		b.WriteString("\n\nThe active skill is " + k.ID + ". Do what it says:\n\n")
+	if !k.OfEngine() {
+		b.WriteString("\n\nThe active skill is " + k.ID + ". Do what it says:")
 	}
 	t.task(&b, k)
 	t.list(&b, "Values of this skill:", k.Memory)
@@ -45,7 +45,7 @@ func (t *turn) task(b *strings.Builder, k *skill.Skill) {
 	step := set.Step(t.state)
 	switch {
 	case step == nil:
-		b.WriteString(reading)
+		b.WriteString("\n\n" + reading)
 		if len(k.Criteria) > 0 {
 			b.WriteString("\n\nIt is done when all of this holds; call " + completeSkill + " then:")
 			for _, c := range k.Criteria {
@@ -60,18 +60,21 @@ func (t *turn) task(b *strings.Builder, k *skill.Skill) {
 		}
 		b.WriteString(". When their message gives it, call " + setFields + ". When it does not, answer what they said and ask again.")
 	default:
-		b.WriteString("A fixed procedure is under way. Do this step alone, not what comes after it:\n\n" + reading)
+		b.WriteString("\n\nA fixed procedure is under way. Do this step alone, not what comes after it:\n\n" + reading)
 	}
 }
 
 // wayOut says how the model leaves the skill.
 func (t *turn) wayOut(b *strings.Builder, k *skill.Skill) {
-	if !k.EngineManaged && t.state.Top().Block == "" {
-		b.WriteString("\n\nCall " + completeSkill + " once the user has got what they wanted of this skill, " + cancelSkill + " when they do not want to go on with it.")
-	} else if !k.EngineManaged {
-		b.WriteString("\n\nCall " + cancelSkill + " when the user does not want to go on with this.")
+	var ways []string
+	if t.state.Top().Block == "" {
+		ways = append(ways, "Call "+completeSkill+" once the user has got what they wanted of this skill.")
 	}
-	b.WriteString(" Where the text names @skill.x or @block.x, call " + activate + " with x; where it names @tool.x, call x.")
+	if !k.OfEngine() {
+		ways = append(ways, "Call "+cancelSkill+" when the user does not want to go on with this.")
+	}
+	ways = append(ways, "Where the text names @skill.x or @block.x, call "+activate+" with x; where it names @tool.x, call x.")
+	b.WriteString("\n\n" + strings.Join(ways, " "))
 	if targets := t.agent.Skills.Targets(t.state); len(targets) > 0 {
 		b.WriteString(" When the user turns to something else, call " + activate + " with one of:" + catalogue(targets))
 	}

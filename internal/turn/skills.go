@@ -103,7 +103,7 @@ func (t *turn) helpless(c loop.Call) []conversation.Event {
 	var events []conversation.Event
 	if k := t.agent.Skills.Skill(t.state.Active()); k != nil {
 		kind := conversation.SkillInterrupted
-		if k.EngineManaged {
+		if k.OfEngine() {
 			kind = conversation.SkillCancelled
 		}
 		events = append(events, conversation.Event{Kind: kind, Skill: k.ID})

@@ -178,7 +178,7 @@ func (p *pass) activated(e *conversation.Event) {
 		p.batch(run.BatchID)
 	}
 	k := p.set.Skill(e.Skill)
-	p.filling, p.open = false, p.guess && k != nil && !k.EngineManaged && len(p.set.Open(p.state, k)) > 0
+	p.filling, p.open = false, p.guess && k != nil && !k.OfEngine() && len(p.set.Open(p.state, k)) > 0
 }
 
 // byModel gives the call by which the model has just activated a skill or block; nil

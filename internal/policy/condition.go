@@ -18,11 +18,15 @@ import (
 )
 
 const (
-	maxCondition = 4000      // characters of source
-	maxNodes     = 2000      // of its tree
-	maxNesting   = 60        // of its parentheses and calls
-	maxRegexp    = 2000      // steps of a compiled regular expression
-	maxCost      = 1_000_000 // of one evaluation; a scan over 10 MB of text, well under a second
+	maxCondition = 4000 // characters of source
+	maxNodes     = 2000 // of its tree
+	maxNesting   = 60   // of its parentheses and calls
+	maxRegexp    = 2000 // steps of a compiled regular expression
+	// maxCost bounds one evaluation to a fraction of a second: about 5,000 turns of a
+	// loop, or one walk over 20 MB of text, or a regular expression over 5 MB. The
+	// library keeps account of loops in a time that grows with the square of this.
+	maxCost     = 30_000
+	bytesAtCost = 700 // bytes of text that cost 1
 )
 
 // variables are the names that a condition may use.
@@ -151,16 +155,38 @@ func inspect(tree *cel.Ast) (early bool, err error) {
 	return early, err
 }
 
-// weights adds what the library's own cost leaves out: text that is joined.
+// weights are what operations on text cost. The library's own leave some out, and
+// count a text's characters, which is a walk over it in itself.
 type weights struct{}
 
-func (weights) CallCost(function, _ string, _ []ref.Val, result ref.Val) *uint64 {
-	s, ok := result.(types.String)
-	if function != operators.Add || !ok {
+func (weights) CallCost(function, _ string, args []ref.Val, result ref.Val) *uint64 {
+	var size int
+	switch function {
+	case operators.Add:
+		size = textSize(result)
+	case operators.Equals, operators.NotEquals, operators.Less, operators.LessEquals, operators.Greater, operators.GreaterEquals:
+		if len(args) == 2 {
+			size = min(textSize(args[0]), textSize(args[1]))
+		}
+	case "size", "contains", "startsWith", "endsWith":
+		if len(args) > 0 {
+			size = textSize(args[0])
+		}
+	case "matches":
+		if len(args) == 2 {
+			size = textSize(args[0]) * (4 + textSize(args[1])/16)
+		}
+	}
+	if size == 0 {
 		return nil
 	}
-	cost := 1 + uint64(len(s))/10
+	cost := 1 + uint64(size)/bytesAtCost
 	return &cost
+}
+
+func textSize(v ref.Val) int {
+	text, _ := v.(types.String)
+	return len(text)
 }
 
 // holds evaluates the condition. When it cannot be evaluated the problem says why,

@@ -91,7 +91,8 @@ func (r *reader) memoryField(key *field, namespace, path string) *skill.Field {
 	r.enum(s, key, f)
 	f.Settable, f.Personal, f.Mutable = s.flag("llm_settable"), s.flag("pii"), s.flag("mutable")
 	if namespace == skill.Project && f.Settable {
-		r.key(s.find("llm_settable")).err("project-memory", what+" is the project's, which the model never sets", "delete llm_settable, or declare the value in a skill's memory.yml")
+		f.Settable = false // older engines read the key here, and did not act on it either
+		r.key(s.find("llm_settable")).warn("project-memory", what+" is the project's, which the model never sets", "let a tool or a step write it, or declare the value in a skill's memory.yml")
 	}
 	if namespace != skill.Project && s.has("mutable") {
 		r.key(s.find("mutable")).warn("not-acted-on", s.full("mutable")+" means nothing here: a skill's memory can always be written again", "delete it")

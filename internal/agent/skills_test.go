@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -312,5 +313,29 @@ func TestSetting(t *testing.T) {
 	text, missing := agent.Setting("a ${B} ${C} $D ${E F} ${C}").Expand(lookup)
 	if text != "a <B> <C> $D ${E F} <C>" || !slices.Equal(missing, []string{"C"}) {
 		t.Errorf("got %q, %q", text, missing)
+	}
+}
+
+// TestDocumentedAgents reads the agents that the documents show.
+func TestDocumentedAgents(t *testing.T) {
+	shown := regexp.MustCompile("(?m)^`([A-Za-z0-9_./]+)`[^\n]*:\n\n```[a-z]+\n((?s:.*?))^```$")
+	for _, page := range []string{"skills.md", "agent-folder.md"} {
+		text := read(t, filepath.Join("../../docs", page))
+		_, text, ok := strings.Cut(text, "## A small example")
+		if !ok {
+			t.Fatalf("%s has no example", page)
+		}
+		text, _, _ = strings.Cut(text, "\n## ")
+		dir := t.TempDir()
+		files := shown.FindAllStringSubmatch(text, -1)
+		if len(files) < 5 {
+			t.Fatalf("%s shows %d files", page, len(files))
+		}
+		for _, m := range files {
+			write(t, filepath.Join(dir, m[1]), m[2])
+		}
+		if _, fs := agent.Read(dir); len(fs) > 0 {
+			t.Errorf("%s: %q", page, found(fs))
+		}
 	}
 }

@@ -133,9 +133,9 @@ type pass struct {
 	guess   bool           // no trace says when the model was asked about fields
 	open    bool           // it probably was
 	rest    []conversation.Event
-	settled int // where a decision to wait belongs: before a skill that then ended; -1 for last
-	opening bool           // the channel began the session: no model was asked
-	broken  string         // why the turn did not come to its end
+	settled int    // where a decision to wait belongs: before a skill that then ended; -1 for last
+	opening bool   // the channel began the session: no model was asked
+	broken  string // why the turn did not come to its end
 	notes   []string
 }
 

@@ -136,16 +136,16 @@ func TestFailsThoughNothingIsWritten(t *testing.T) {
 func TestRoundsPartSenders(t *testing.T) {
 	var all []*Result
 	for _, sender := range []string{"ada", "", "ada", "test-4", "", "ada"} {
-		all = append(all, &Result{Conversation: &Conversation{Sender: sender}})
+		all = append(all, &Result{Conversation: &Conversation{}, Sender: sender})
 	}
 	var got []string
 	for _, round := range rounds(all) {
 		seen := map[string]bool{}
 		for _, r := range round {
-			if seen[r.Conversation.Sender] || r.Conversation.Sender == "" {
-				t.Errorf("sender %q twice in a round", r.Conversation.Sender)
+			if seen[r.Sender] || r.Sender == "" {
+				t.Errorf("sender %q twice in a round", r.Sender)
 			}
-			seen[r.Conversation.Sender] = true
+			seen[r.Sender] = true
 		}
 		got = append(got, fmt.Sprint(len(round)))
 	}

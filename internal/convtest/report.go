@@ -257,7 +257,7 @@ func (r *Report) WriteJSON(w io.Writer, trace bool) error {
 
 func (r *Result) json(path string, trace bool) jsonResult {
 	c := r.Conversation
-	out := jsonResult{File: path, Line: c.Line, Name: c.Name, Sender: c.Sender, Status: r.Status, Took: r.Took.Milliseconds(), Turn: r.Turn}
+	out := jsonResult{File: path, Line: c.Line, Name: c.Name, Sender: r.Sender, Status: r.Status, Took: r.Took.Milliseconds(), Turn: r.Turn}
 	if r.Turn > 0 {
 		out.User = c.Turns[r.Turn-1].User
 	}

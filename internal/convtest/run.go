@@ -61,6 +61,7 @@ type FileResult struct {
 // Result is what came of a conversation.
 type Result struct {
 	Conversation *Conversation
+	Sender       string // the conversation's, or one made up
 	Status       Status
 	Took         time.Duration
 	// Turn is the one that failed, from 1, with its Failures and its Trace.
@@ -166,7 +167,7 @@ func (r *runner) file(ctx context.Context, f *File) (*FileResult, error) {
 	defer func() { out.Took = time.Since(began) }()
 	for _, c := range f.Conversations {
 		if r.cfg.Only == nil || r.cfg.Only.MatchString(c.Name) {
-			out.Results = append(out.Results, &Result{Conversation: c, Status: NotRun})
+			out.Results = append(out.Results, &Result{Conversation: c, Sender: c.Sender, Status: NotRun})
 		}
 	}
 	if len(out.Results) == 0 || r.over(ctx) {
@@ -194,12 +195,12 @@ func (r *runner) file(ctx context.Context, f *File) (*FileResult, error) {
 func rounds(results []*Result) [][]*Result {
 	taken := map[string]int{} // sender → rounds that have it
 	for _, r := range results {
-		if r.Conversation.Sender != "" {
-			taken[r.Conversation.Sender] = 0
+		if r.Sender != "" {
+			taken[r.Sender] = 0
 		}
 	}
 	for i, r := range results {
-		if r.Conversation.Sender == "" {
+		if r.Sender == "" {
 			sender := fmt.Sprintf("test-%d", i+1)
 			for n := 2; ; n++ {
 				if _, ok := taken[sender]; !ok {
@@ -207,13 +208,13 @@ func rounds(results []*Result) [][]*Result {
 				}
 				sender = fmt.Sprintf("test-%d-%d", i+1, n)
 			}
-			taken[sender], r.Conversation.Sender = 0, sender
+			taken[sender], r.Sender = 0, sender
 		}
 	}
 	var out [][]*Result
 	for _, r := range results {
-		i := taken[r.Conversation.Sender]
-		taken[r.Conversation.Sender]++
+		i := taken[r.Sender]
+		taken[r.Sender]++
 		if i == len(out) {
 			out = append(out, nil)
 		}
@@ -245,10 +246,10 @@ func (r *runner) round(ctx context.Context, file *FileResult, results []*Result,
 	for _, result := range results {
 		switch c := result.Conversation; {
 		case c.Script != nil:
-			models.models[c.Sender] = c.Script
+			models.models[result.Sender] = c.Script
 		case c.recorded:
 			plays[result] = &player{}
-			models.models[c.Sender] = plays[result]
+			models.models[result.Sender] = plays[result]
 		}
 	}
 	if err := r.remember(ctx, cfg, results); err != nil {
@@ -305,7 +306,7 @@ func (r *runner) remember(ctx context.Context, cfg app.Config, results []*Result
 			continue
 		}
 		tenant := cmp.Or(cfg.Tenant, "default")
-		rec := conversation.Of(store, conversation.ID{Tenant: tenant, Agent: r.spec.ID, Sender: c.Sender}, nil)
+		rec := conversation.Of(store, conversation.ID{Tenant: tenant, Agent: r.spec.ID, Sender: result.Sender}, nil)
 		for _, e := range remembered(c) {
 			rec.Add(e)
 		}

@@ -34,7 +34,7 @@ func (r *runner) conversation(ctx context.Context, a *app.App, result *Result, p
 		if play != nil {
 			play.begin(i+1, t.Recording)
 		}
-		s, failures := r.turn(ctx, a, c, t, state)
+		s, failures := r.turn(ctx, a, result, t, state)
 		if play != nil {
 			// A recording of the whole conversation may be left over until its end.
 			for _, why := range play.end(c.Recording == nil || i == len(c.Turns)-1) {
@@ -57,14 +57,14 @@ func (r *runner) conversation(ctx context.Context, a *app.App, result *Result, p
 }
 
 // turn runs one turn and compares it with what is expected.
-func (r *runner) turn(ctx context.Context, a *app.App, c *Conversation, t *Turn, state *skill.State) (*seen, []Failure) {
+func (r *runner) turn(ctx context.Context, a *app.App, result *Result, t *Turn, state *skill.State) (*seen, []Failure) {
 	bounded, cancel := context.WithTimeout(ctx, r.cfg.Timeout)
 	defer cancel()
 	s := &seen{state: state, set: r.spec.Skills}
 	broke := func(format string, args ...any) []Failure {
 		return []Failure{{What: "turn", Line: t.Line, Message: fmt.Sprintf(format, args...)}}
 	}
-	report, err := a.Talk(bounded, server.Inbound{Sender: c.Sender, Message: turn.Message{Text: t.User, Extra: t.Extra, Channel: c.Channel}}, silent{})
+	report, err := a.Talk(bounded, server.Inbound{Sender: result.Sender, Message: turn.Message{Text: t.User, Extra: t.Extra, Channel: result.Conversation.Channel}}, silent{})
 	s.report = report
 	for i := range report.Events {
 		state.Apply(&report.Events[i])

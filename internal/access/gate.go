@@ -16,6 +16,12 @@ var (
 	ErrExpired = errors.New("this token has expired; ask for another (`belay token create` makes one)")
 )
 
+// Why a token is not made or revoked.
+var (
+	ErrNameTaken = errors.New("a token of this name is there already; revoke it first, or take another name")
+	ErrNoToken   = errors.New("there is no token of this name that holds; `belay token list` shows those that are")
+)
+
 // ForbiddenError says that a bearer may not do something.
 type ForbiddenError struct {
 	Have, Need Role

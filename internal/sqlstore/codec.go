@@ -43,6 +43,9 @@ func strands(e *conversation.Event) []strand {
 	for i := range e.Batch {
 		all = append(all, strand{raw: &e.Batch[i].Arguments}, strand{text: &e.Batch[i].Result})
 	}
+	if e.Memory != nil {
+		all = append(all, strand{raw: &e.Memory.Value})
+	}
 	return all
 }
 
@@ -51,6 +54,10 @@ func encodeEvent(e conversation.Event) ([]byte, error) {
 	if e.Tool != nil {
 		tool := *e.Tool
 		e.Tool = &tool
+	}
+	if e.Memory != nil {
+		memory := *e.Memory
+		e.Memory = &memory
 	}
 	e.Batch = slices.Clone(e.Batch)
 

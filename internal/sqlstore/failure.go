@@ -57,6 +57,11 @@ func primary(err error) int {
 	return 0
 }
 
+// refusal is why a change is not made: news for its caller, and nobody else's fault.
+type refusal struct{ error }
+
+func (r refusal) Unwrap() error { return r.error }
+
 // ownFault says that a failure is of one write alone: what else is in its
 // transaction may go on. A full disk, say, is everybody's.
 func ownFault(err error) bool {
@@ -64,7 +69,7 @@ func ownFault(err error) bool {
 	case codes.SQLITE_CONSTRAINT, codes.SQLITE_TOOBIG, codes.SQLITE_MISMATCH:
 		return true
 	case 0:
-		return errors.Is(err, ErrConflict) || errors.Is(err, errGone)
+		return errors.Is(err, ErrConflict) || errors.Is(err, errGone) || errors.As(err, new(refusal))
 	}
 	return false
 }

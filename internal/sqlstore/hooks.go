@@ -1,12 +1,14 @@
 package sqlstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"time"
 
+	"github.com/belay-run/belay/internal/audit"
 	"github.com/belay-run/belay/internal/sqlstore/rows"
 )
 
@@ -120,7 +122,10 @@ func (s *Store) SetHookSwitch(ctx context.Context, sw HookSwitch) (HookSwitch, e
 			Tenant: sw.Tenant, Agent: sw.Agent, Hook: sw.Hook, Disabled: oneIf(sw.Disabled),
 			Until: nanos(sw.Until), Actor: sw.By, Reason: sw.Reason, At: nanos(sw.At),
 		})
-		return err
+		if err != nil {
+			return err
+		}
+		return record(ctx, q, sw.At, sw.fact())
 	}
 	var err error
 	if s.writer != nil {
@@ -134,6 +139,18 @@ func (s *Store) SetHookSwitch(ctx context.Context, sw HookSwitch) (HookSwitch, e
 	return sw, nil
 }
 
+// fact is the switch for the audit record, without its reason, which is a text.
+func (h HookSwitch) fact() audit.Fact {
+	f := audit.Fact{Tenant: h.Tenant, Actor: cmp.Or(h.By, "unknown"), Action: audit.HookEnabled, Subject: h.Hook, Data: audit.Data{"agent": h.Agent}}
+	if h.Disabled {
+		f.Action = audit.HookDisabled
+		if !h.Until.IsZero() {
+			f.Data["until"] = h.Until.UTC().Format(time.RFC3339)
+		}
+	}
+	return f
+}
+
 // asGuest makes a small change beside the owner, on a connection for it alone.
 func (s *Store) asGuest(ctx context.Context, change func(context.Context, *rows.Queries) error) (err error) {
 	db, err := connect(s.dir, guestPragmas)
@@ -142,7 +159,20 @@ func (s *Store) asGuest(ctx context.Context, change func(context.Context, *rows.
 	}
 	defer func() { err = explain(s.path, errors.Join(err, db.Close())) }()
 	syncCheaply()
-	return change(ctx, rows.New(db)) // a statement is a transaction
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, conn.Close()) }()
+	// What ends before COMMIT is undone with the connection.
+	if _, err := conn.ExecContext(ctx, "BEGIN IMMEDIATE"); err != nil {
+		return err
+	}
+	if err := change(ctx, rows.New(conn)); err != nil {
+		return err
+	}
+	_, err = conn.ExecContext(ctx, "COMMIT")
+	return err
 }
 
 func oneIf(b bool) int64 {

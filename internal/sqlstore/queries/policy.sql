@@ -18,7 +18,7 @@ ORDER BY id DESC
 LIMIT 1;
 
 -- name: ListPolicies :many
-SELECT id, tenant, version, text, applied, actor, enforced
+SELECT id, tenant, version, applied, actor, enforced
 FROM policy
 WHERE tenant = ?
 ORDER BY id DESC;

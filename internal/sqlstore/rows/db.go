@@ -33,6 +33,15 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.advanceConversationStmt, err = db.PrepareContext(ctx, advanceConversation); err != nil {
 		return nil, fmt.Errorf("error preparing query AdvanceConversation: %w", err)
 	}
+	if q.cancelJobStmt, err = db.PrepareContext(ctx, cancelJob); err != nil {
+		return nil, fmt.Errorf("error preparing query CancelJob: %w", err)
+	}
+	if q.claimJobsStmt, err = db.PrepareContext(ctx, claimJobs); err != nil {
+		return nil, fmt.Errorf("error preparing query ClaimJobs: %w", err)
+	}
+	if q.countDecisionStmt, err = db.PrepareContext(ctx, countDecision); err != nil {
+		return nil, fmt.Errorf("error preparing query CountDecision: %w", err)
+	}
 	if q.deleteBlobsStmt, err = db.PrepareContext(ctx, deleteBlobs); err != nil {
 		return nil, fmt.Errorf("error preparing query DeleteBlobs: %w", err)
 	}
@@ -42,14 +51,32 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.deleteEventsStmt, err = db.PrepareContext(ctx, deleteEvents); err != nil {
 		return nil, fmt.Errorf("error preparing query DeleteEvents: %w", err)
 	}
+	if q.deleteJobStmt, err = db.PrepareContext(ctx, deleteJob); err != nil {
+		return nil, fmt.Errorf("error preparing query DeleteJob: %w", err)
+	}
+	if q.deleteJobBlobsStmt, err = db.PrepareContext(ctx, deleteJobBlobs); err != nil {
+		return nil, fmt.Errorf("error preparing query DeleteJobBlobs: %w", err)
+	}
+	if q.deleteJobRecordsStmt, err = db.PrepareContext(ctx, deleteJobRecords); err != nil {
+		return nil, fmt.Errorf("error preparing query DeleteJobRecords: %w", err)
+	}
+	if q.deleteJobTextsStmt, err = db.PrepareContext(ctx, deleteJobTexts); err != nil {
+		return nil, fmt.Errorf("error preparing query DeleteJobTexts: %w", err)
+	}
 	if q.deleteTracesStmt, err = db.PrepareContext(ctx, deleteTraces); err != nil {
 		return nil, fmt.Errorf("error preparing query DeleteTraces: %w", err)
 	}
 	if q.dropMessagesStmt, err = db.PrepareContext(ctx, dropMessages); err != nil {
 		return nil, fmt.Errorf("error preparing query DropMessages: %w", err)
 	}
+	if q.endJobStmt, err = db.PrepareContext(ctx, endJob); err != nil {
+		return nil, fmt.Errorf("error preparing query EndJob: %w", err)
+	}
 	if q.findConversationStmt, err = db.PrepareContext(ctx, findConversation); err != nil {
 		return nil, fmt.Errorf("error preparing query FindConversation: %w", err)
+	}
+	if q.findJobKeyStmt, err = db.PrepareContext(ctx, findJobKey); err != nil {
+		return nil, fmt.Errorf("error preparing query FindJobKey: %w", err)
 	}
 	if q.getAuditHeadStmt, err = db.PrepareContext(ctx, getAuditHead); err != nil {
 		return nil, fmt.Errorf("error preparing query GetAuditHead: %w", err)
@@ -59,6 +86,15 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	}
 	if q.getHookSwitchVersionStmt, err = db.PrepareContext(ctx, getHookSwitchVersion); err != nil {
 		return nil, fmt.Errorf("error preparing query GetHookSwitchVersion: %w", err)
+	}
+	if q.getJobStmt, err = db.PrepareContext(ctx, getJob); err != nil {
+		return nil, fmt.Errorf("error preparing query GetJob: %w", err)
+	}
+	if q.getJobBlobStmt, err = db.PrepareContext(ctx, getJobBlob); err != nil {
+		return nil, fmt.Errorf("error preparing query GetJobBlob: %w", err)
+	}
+	if q.getJobRecordStmt, err = db.PrepareContext(ctx, getJobRecord); err != nil {
+		return nil, fmt.Errorf("error preparing query GetJobRecord: %w", err)
 	}
 	if q.getLastSeqStmt, err = db.PrepareContext(ctx, getLastSeq); err != nil {
 		return nil, fmt.Errorf("error preparing query GetLastSeq: %w", err)
@@ -75,6 +111,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.getNextDueStmt, err = db.PrepareContext(ctx, getNextDue); err != nil {
 		return nil, fmt.Errorf("error preparing query GetNextDue: %w", err)
 	}
+	if q.getNextWakeStmt, err = db.PrepareContext(ctx, getNextWake); err != nil {
+		return nil, fmt.Errorf("error preparing query GetNextWake: %w", err)
+	}
 	if q.getPluginStmt, err = db.PrepareContext(ctx, getPlugin); err != nil {
 		return nil, fmt.Errorf("error preparing query GetPlugin: %w", err)
 	}
@@ -89,6 +128,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	}
 	if q.getUpdatedStmt, err = db.PrepareContext(ctx, getUpdated); err != nil {
 		return nil, fmt.Errorf("error preparing query GetUpdated: %w", err)
+	}
+	if q.hasReadyJobsStmt, err = db.PrepareContext(ctx, hasReadyJobs); err != nil {
+		return nil, fmt.Errorf("error preparing query HasReadyJobs: %w", err)
 	}
 	if q.insertAuditStmt, err = db.PrepareContext(ctx, insertAudit); err != nil {
 		return nil, fmt.Errorf("error preparing query InsertAudit: %w", err)
@@ -107,6 +149,18 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	}
 	if q.insertHookSwitchStmt, err = db.PrepareContext(ctx, insertHookSwitch); err != nil {
 		return nil, fmt.Errorf("error preparing query InsertHookSwitch: %w", err)
+	}
+	if q.insertJobStmt, err = db.PrepareContext(ctx, insertJob); err != nil {
+		return nil, fmt.Errorf("error preparing query InsertJob: %w", err)
+	}
+	if q.insertJobBlobStmt, err = db.PrepareContext(ctx, insertJobBlob); err != nil {
+		return nil, fmt.Errorf("error preparing query InsertJobBlob: %w", err)
+	}
+	if q.insertJobRecordStmt, err = db.PrepareContext(ctx, insertJobRecord); err != nil {
+		return nil, fmt.Errorf("error preparing query InsertJobRecord: %w", err)
+	}
+	if q.insertJobTextStmt, err = db.PrepareContext(ctx, insertJobText); err != nil {
+		return nil, fmt.Errorf("error preparing query InsertJobText: %w", err)
 	}
 	if q.insertPolicyStmt, err = db.PrepareContext(ctx, insertPolicy); err != nil {
 		return nil, fmt.Errorf("error preparing query InsertPolicy: %w", err)
@@ -141,6 +195,15 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.listIdleConversationsStmt, err = db.PrepareContext(ctx, listIdleConversations); err != nil {
 		return nil, fmt.Errorf("error preparing query ListIdleConversations: %w", err)
 	}
+	if q.listJobRecordsStmt, err = db.PrepareContext(ctx, listJobRecords); err != nil {
+		return nil, fmt.Errorf("error preparing query ListJobRecords: %w", err)
+	}
+	if q.listJobTextsStmt, err = db.PrepareContext(ctx, listJobTexts); err != nil {
+		return nil, fmt.Errorf("error preparing query ListJobTexts: %w", err)
+	}
+	if q.listJobsStmt, err = db.PrepareContext(ctx, listJobs); err != nil {
+		return nil, fmt.Errorf("error preparing query ListJobs: %w", err)
+	}
 	if q.listMessagesStmt, err = db.PrepareContext(ctx, listMessages); err != nil {
 		return nil, fmt.Errorf("error preparing query ListMessages: %w", err)
 	}
@@ -152,6 +215,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	}
 	if q.listPoliciesStmt, err = db.PrepareContext(ctx, listPolicies); err != nil {
 		return nil, fmt.Errorf("error preparing query ListPolicies: %w", err)
+	}
+	if q.listQuestionsStmt, err = db.PrepareContext(ctx, listQuestions); err != nil {
+		return nil, fmt.Errorf("error preparing query ListQuestions: %w", err)
 	}
 	if q.listTokensStmt, err = db.PrepareContext(ctx, listTokens); err != nil {
 		return nil, fmt.Errorf("error preparing query ListTokens: %w", err)
@@ -168,6 +234,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.messageFailedStmt, err = db.PrepareContext(ctx, messageFailed); err != nil {
 		return nil, fmt.Errorf("error preparing query MessageFailed: %w", err)
 	}
+	if q.parkJobStmt, err = db.PrepareContext(ctx, parkJob); err != nil {
+		return nil, fmt.Errorf("error preparing query ParkJob: %w", err)
+	}
 	if q.placePluginStmt, err = db.PrepareContext(ctx, placePlugin); err != nil {
 		return nil, fmt.Errorf("error preparing query PlacePlugin: %w", err)
 	}
@@ -177,14 +246,32 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.putPluginStmt, err = db.PrepareContext(ctx, putPlugin); err != nil {
 		return nil, fmt.Errorf("error preparing query PutPlugin: %w", err)
 	}
+	if q.releaseJobStmt, err = db.PrepareContext(ctx, releaseJob); err != nil {
+		return nil, fmt.Errorf("error preparing query ReleaseJob: %w", err)
+	}
+	if q.renewLeaseStmt, err = db.PrepareContext(ctx, renewLease); err != nil {
+		return nil, fmt.Errorf("error preparing query RenewLease: %w", err)
+	}
 	if q.reuseDataKeyStmt, err = db.PrepareContext(ctx, reuseDataKey); err != nil {
 		return nil, fmt.Errorf("error preparing query ReuseDataKey: %w", err)
 	}
 	if q.revokeTokenStmt, err = db.PrepareContext(ctx, revokeToken); err != nil {
 		return nil, fmt.Errorf("error preparing query RevokeToken: %w", err)
 	}
+	if q.touchJobStmt, err = db.PrepareContext(ctx, touchJob); err != nil {
+		return nil, fmt.Errorf("error preparing query TouchJob: %w", err)
+	}
 	if q.useTokenStmt, err = db.PrepareContext(ctx, useToken); err != nil {
 		return nil, fmt.Errorf("error preparing query UseToken: %w", err)
+	}
+	if q.voidLeasesStmt, err = db.PrepareContext(ctx, voidLeases); err != nil {
+		return nil, fmt.Errorf("error preparing query VoidLeases: %w", err)
+	}
+	if q.wakeDueJobsStmt, err = db.PrepareContext(ctx, wakeDueJobs); err != nil {
+		return nil, fmt.Errorf("error preparing query WakeDueJobs: %w", err)
+	}
+	if q.wakeJobStmt, err = db.PrepareContext(ctx, wakeJob); err != nil {
+		return nil, fmt.Errorf("error preparing query WakeJob: %w", err)
 	}
 	if q.wipeDataKeyStmt, err = db.PrepareContext(ctx, wipeDataKey); err != nil {
 		return nil, fmt.Errorf("error preparing query WipeDataKey: %w", err)
@@ -209,6 +296,21 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing advanceConversationStmt: %w", cerr)
 		}
 	}
+	if q.cancelJobStmt != nil {
+		if cerr := q.cancelJobStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing cancelJobStmt: %w", cerr)
+		}
+	}
+	if q.claimJobsStmt != nil {
+		if cerr := q.claimJobsStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing claimJobsStmt: %w", cerr)
+		}
+	}
+	if q.countDecisionStmt != nil {
+		if cerr := q.countDecisionStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing countDecisionStmt: %w", cerr)
+		}
+	}
 	if q.deleteBlobsStmt != nil {
 		if cerr := q.deleteBlobsStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing deleteBlobsStmt: %w", cerr)
@@ -224,6 +326,26 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing deleteEventsStmt: %w", cerr)
 		}
 	}
+	if q.deleteJobStmt != nil {
+		if cerr := q.deleteJobStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing deleteJobStmt: %w", cerr)
+		}
+	}
+	if q.deleteJobBlobsStmt != nil {
+		if cerr := q.deleteJobBlobsStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing deleteJobBlobsStmt: %w", cerr)
+		}
+	}
+	if q.deleteJobRecordsStmt != nil {
+		if cerr := q.deleteJobRecordsStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing deleteJobRecordsStmt: %w", cerr)
+		}
+	}
+	if q.deleteJobTextsStmt != nil {
+		if cerr := q.deleteJobTextsStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing deleteJobTextsStmt: %w", cerr)
+		}
+	}
 	if q.deleteTracesStmt != nil {
 		if cerr := q.deleteTracesStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing deleteTracesStmt: %w", cerr)
@@ -234,9 +356,19 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing dropMessagesStmt: %w", cerr)
 		}
 	}
+	if q.endJobStmt != nil {
+		if cerr := q.endJobStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing endJobStmt: %w", cerr)
+		}
+	}
 	if q.findConversationStmt != nil {
 		if cerr := q.findConversationStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing findConversationStmt: %w", cerr)
+		}
+	}
+	if q.findJobKeyStmt != nil {
+		if cerr := q.findJobKeyStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing findJobKeyStmt: %w", cerr)
 		}
 	}
 	if q.getAuditHeadStmt != nil {
@@ -252,6 +384,21 @@ func (q *Queries) Close() error {
 	if q.getHookSwitchVersionStmt != nil {
 		if cerr := q.getHookSwitchVersionStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing getHookSwitchVersionStmt: %w", cerr)
+		}
+	}
+	if q.getJobStmt != nil {
+		if cerr := q.getJobStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing getJobStmt: %w", cerr)
+		}
+	}
+	if q.getJobBlobStmt != nil {
+		if cerr := q.getJobBlobStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing getJobBlobStmt: %w", cerr)
+		}
+	}
+	if q.getJobRecordStmt != nil {
+		if cerr := q.getJobRecordStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing getJobRecordStmt: %w", cerr)
 		}
 	}
 	if q.getLastSeqStmt != nil {
@@ -279,6 +426,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing getNextDueStmt: %w", cerr)
 		}
 	}
+	if q.getNextWakeStmt != nil {
+		if cerr := q.getNextWakeStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing getNextWakeStmt: %w", cerr)
+		}
+	}
 	if q.getPluginStmt != nil {
 		if cerr := q.getPluginStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing getPluginStmt: %w", cerr)
@@ -302,6 +454,11 @@ func (q *Queries) Close() error {
 	if q.getUpdatedStmt != nil {
 		if cerr := q.getUpdatedStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing getUpdatedStmt: %w", cerr)
+		}
+	}
+	if q.hasReadyJobsStmt != nil {
+		if cerr := q.hasReadyJobsStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing hasReadyJobsStmt: %w", cerr)
 		}
 	}
 	if q.insertAuditStmt != nil {
@@ -332,6 +489,26 @@ func (q *Queries) Close() error {
 	if q.insertHookSwitchStmt != nil {
 		if cerr := q.insertHookSwitchStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing insertHookSwitchStmt: %w", cerr)
+		}
+	}
+	if q.insertJobStmt != nil {
+		if cerr := q.insertJobStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing insertJobStmt: %w", cerr)
+		}
+	}
+	if q.insertJobBlobStmt != nil {
+		if cerr := q.insertJobBlobStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing insertJobBlobStmt: %w", cerr)
+		}
+	}
+	if q.insertJobRecordStmt != nil {
+		if cerr := q.insertJobRecordStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing insertJobRecordStmt: %w", cerr)
+		}
+	}
+	if q.insertJobTextStmt != nil {
+		if cerr := q.insertJobTextStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing insertJobTextStmt: %w", cerr)
 		}
 	}
 	if q.insertPolicyStmt != nil {
@@ -389,6 +566,21 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing listIdleConversationsStmt: %w", cerr)
 		}
 	}
+	if q.listJobRecordsStmt != nil {
+		if cerr := q.listJobRecordsStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing listJobRecordsStmt: %w", cerr)
+		}
+	}
+	if q.listJobTextsStmt != nil {
+		if cerr := q.listJobTextsStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing listJobTextsStmt: %w", cerr)
+		}
+	}
+	if q.listJobsStmt != nil {
+		if cerr := q.listJobsStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing listJobsStmt: %w", cerr)
+		}
+	}
 	if q.listMessagesStmt != nil {
 		if cerr := q.listMessagesStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing listMessagesStmt: %w", cerr)
@@ -407,6 +599,11 @@ func (q *Queries) Close() error {
 	if q.listPoliciesStmt != nil {
 		if cerr := q.listPoliciesStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing listPoliciesStmt: %w", cerr)
+		}
+	}
+	if q.listQuestionsStmt != nil {
+		if cerr := q.listQuestionsStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing listQuestionsStmt: %w", cerr)
 		}
 	}
 	if q.listTokensStmt != nil {
@@ -434,6 +631,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing messageFailedStmt: %w", cerr)
 		}
 	}
+	if q.parkJobStmt != nil {
+		if cerr := q.parkJobStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing parkJobStmt: %w", cerr)
+		}
+	}
 	if q.placePluginStmt != nil {
 		if cerr := q.placePluginStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing placePluginStmt: %w", cerr)
@@ -449,6 +651,16 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing putPluginStmt: %w", cerr)
 		}
 	}
+	if q.releaseJobStmt != nil {
+		if cerr := q.releaseJobStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing releaseJobStmt: %w", cerr)
+		}
+	}
+	if q.renewLeaseStmt != nil {
+		if cerr := q.renewLeaseStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing renewLeaseStmt: %w", cerr)
+		}
+	}
 	if q.reuseDataKeyStmt != nil {
 		if cerr := q.reuseDataKeyStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing reuseDataKeyStmt: %w", cerr)
@@ -459,9 +671,29 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing revokeTokenStmt: %w", cerr)
 		}
 	}
+	if q.touchJobStmt != nil {
+		if cerr := q.touchJobStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing touchJobStmt: %w", cerr)
+		}
+	}
 	if q.useTokenStmt != nil {
 		if cerr := q.useTokenStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing useTokenStmt: %w", cerr)
+		}
+	}
+	if q.voidLeasesStmt != nil {
+		if cerr := q.voidLeasesStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing voidLeasesStmt: %w", cerr)
+		}
+	}
+	if q.wakeDueJobsStmt != nil {
+		if cerr := q.wakeDueJobsStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing wakeDueJobsStmt: %w", cerr)
+		}
+	}
+	if q.wakeJobStmt != nil {
+		if cerr := q.wakeJobStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing wakeJobStmt: %w", cerr)
 		}
 	}
 	if q.wipeDataKeyStmt != nil {
@@ -511,31 +743,49 @@ type Queries struct {
 	addHookStatStmt             *sql.Stmt
 	addMetaStmt                 *sql.Stmt
 	advanceConversationStmt     *sql.Stmt
+	cancelJobStmt               *sql.Stmt
+	claimJobsStmt               *sql.Stmt
+	countDecisionStmt           *sql.Stmt
 	deleteBlobsStmt             *sql.Stmt
 	deleteConversationStmt      *sql.Stmt
 	deleteEventsStmt            *sql.Stmt
+	deleteJobStmt               *sql.Stmt
+	deleteJobBlobsStmt          *sql.Stmt
+	deleteJobRecordsStmt        *sql.Stmt
+	deleteJobTextsStmt          *sql.Stmt
 	deleteTracesStmt            *sql.Stmt
 	dropMessagesStmt            *sql.Stmt
+	endJobStmt                  *sql.Stmt
 	findConversationStmt        *sql.Stmt
+	findJobKeyStmt              *sql.Stmt
 	getAuditHeadStmt            *sql.Stmt
 	getBlobStmt                 *sql.Stmt
 	getHookSwitchVersionStmt    *sql.Stmt
+	getJobStmt                  *sql.Stmt
+	getJobBlobStmt              *sql.Stmt
+	getJobRecordStmt            *sql.Stmt
 	getLastSeqStmt              *sql.Stmt
 	getLastTraceSeqStmt         *sql.Stmt
 	getLiveTokenStmt            *sql.Stmt
 	getMetaStmt                 *sql.Stmt
 	getNextDueStmt              *sql.Stmt
+	getNextWakeStmt             *sql.Stmt
 	getPluginStmt               *sql.Stmt
 	getPolicyStmt               *sql.Stmt
 	getPolicyVersionStmt        *sql.Stmt
 	getTokenByHashStmt          *sql.Stmt
 	getUpdatedStmt              *sql.Stmt
+	hasReadyJobsStmt            *sql.Stmt
 	insertAuditStmt             *sql.Stmt
 	insertBlobStmt              *sql.Stmt
 	insertConversationStmt      *sql.Stmt
 	insertDataKeyStmt           *sql.Stmt
 	insertEventStmt             *sql.Stmt
 	insertHookSwitchStmt        *sql.Stmt
+	insertJobStmt               *sql.Stmt
+	insertJobBlobStmt           *sql.Stmt
+	insertJobRecordStmt         *sql.Stmt
+	insertJobTextStmt           *sql.Stmt
 	insertPolicyStmt            *sql.Stmt
 	insertTokenStmt             *sql.Stmt
 	insertTraceStmt             *sql.Stmt
@@ -547,21 +797,32 @@ type Queries struct {
 	listHookSwitchesStmt        *sql.Stmt
 	listHookSwitchesInForceStmt *sql.Stmt
 	listIdleConversationsStmt   *sql.Stmt
+	listJobRecordsStmt          *sql.Stmt
+	listJobTextsStmt            *sql.Stmt
+	listJobsStmt                *sql.Stmt
 	listMessagesStmt            *sql.Stmt
 	listPluginDigestsStmt       *sql.Stmt
 	listPluginsStmt             *sql.Stmt
 	listPoliciesStmt            *sql.Stmt
+	listQuestionsStmt           *sql.Stmt
 	listTokensStmt              *sql.Stmt
 	listTracesStmt              *sql.Stmt
 	listTurnTracesStmt          *sql.Stmt
 	messageDeliveredStmt        *sql.Stmt
 	messageFailedStmt           *sql.Stmt
+	parkJobStmt                 *sql.Stmt
 	placePluginStmt             *sql.Stmt
 	putMessageStmt              *sql.Stmt
 	putPluginStmt               *sql.Stmt
+	releaseJobStmt              *sql.Stmt
+	renewLeaseStmt              *sql.Stmt
 	reuseDataKeyStmt            *sql.Stmt
 	revokeTokenStmt             *sql.Stmt
+	touchJobStmt                *sql.Stmt
 	useTokenStmt                *sql.Stmt
+	voidLeasesStmt              *sql.Stmt
+	wakeDueJobsStmt             *sql.Stmt
+	wakeJobStmt                 *sql.Stmt
 	wipeDataKeyStmt             *sql.Stmt
 }
 
@@ -572,31 +833,49 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		addHookStatStmt:             q.addHookStatStmt,
 		addMetaStmt:                 q.addMetaStmt,
 		advanceConversationStmt:     q.advanceConversationStmt,
+		cancelJobStmt:               q.cancelJobStmt,
+		claimJobsStmt:               q.claimJobsStmt,
+		countDecisionStmt:           q.countDecisionStmt,
 		deleteBlobsStmt:             q.deleteBlobsStmt,
 		deleteConversationStmt:      q.deleteConversationStmt,
 		deleteEventsStmt:            q.deleteEventsStmt,
+		deleteJobStmt:               q.deleteJobStmt,
+		deleteJobBlobsStmt:          q.deleteJobBlobsStmt,
+		deleteJobRecordsStmt:        q.deleteJobRecordsStmt,
+		deleteJobTextsStmt:          q.deleteJobTextsStmt,
 		deleteTracesStmt:            q.deleteTracesStmt,
 		dropMessagesStmt:            q.dropMessagesStmt,
+		endJobStmt:                  q.endJobStmt,
 		findConversationStmt:        q.findConversationStmt,
+		findJobKeyStmt:              q.findJobKeyStmt,
 		getAuditHeadStmt:            q.getAuditHeadStmt,
 		getBlobStmt:                 q.getBlobStmt,
 		getHookSwitchVersionStmt:    q.getHookSwitchVersionStmt,
+		getJobStmt:                  q.getJobStmt,
+		getJobBlobStmt:              q.getJobBlobStmt,
+		getJobRecordStmt:            q.getJobRecordStmt,
 		getLastSeqStmt:              q.getLastSeqStmt,
 		getLastTraceSeqStmt:         q.getLastTraceSeqStmt,
 		getLiveTokenStmt:            q.getLiveTokenStmt,
 		getMetaStmt:                 q.getMetaStmt,
 		getNextDueStmt:              q.getNextDueStmt,
+		getNextWakeStmt:             q.getNextWakeStmt,
 		getPluginStmt:               q.getPluginStmt,
 		getPolicyStmt:               q.getPolicyStmt,
 		getPolicyVersionStmt:        q.getPolicyVersionStmt,
 		getTokenByHashStmt:          q.getTokenByHashStmt,
 		getUpdatedStmt:              q.getUpdatedStmt,
+		hasReadyJobsStmt:            q.hasReadyJobsStmt,
 		insertAuditStmt:             q.insertAuditStmt,
 		insertBlobStmt:              q.insertBlobStmt,
 		insertConversationStmt:      q.insertConversationStmt,
 		insertDataKeyStmt:           q.insertDataKeyStmt,
 		insertEventStmt:             q.insertEventStmt,
 		insertHookSwitchStmt:        q.insertHookSwitchStmt,
+		insertJobStmt:               q.insertJobStmt,
+		insertJobBlobStmt:           q.insertJobBlobStmt,
+		insertJobRecordStmt:         q.insertJobRecordStmt,
+		insertJobTextStmt:           q.insertJobTextStmt,
 		insertPolicyStmt:            q.insertPolicyStmt,
 		insertTokenStmt:             q.insertTokenStmt,
 		insertTraceStmt:             q.insertTraceStmt,
@@ -608,21 +887,32 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		listHookSwitchesStmt:        q.listHookSwitchesStmt,
 		listHookSwitchesInForceStmt: q.listHookSwitchesInForceStmt,
 		listIdleConversationsStmt:   q.listIdleConversationsStmt,
+		listJobRecordsStmt:          q.listJobRecordsStmt,
+		listJobTextsStmt:            q.listJobTextsStmt,
+		listJobsStmt:                q.listJobsStmt,
 		listMessagesStmt:            q.listMessagesStmt,
 		listPluginDigestsStmt:       q.listPluginDigestsStmt,
 		listPluginsStmt:             q.listPluginsStmt,
 		listPoliciesStmt:            q.listPoliciesStmt,
+		listQuestionsStmt:           q.listQuestionsStmt,
 		listTokensStmt:              q.listTokensStmt,
 		listTracesStmt:              q.listTracesStmt,
 		listTurnTracesStmt:          q.listTurnTracesStmt,
 		messageDeliveredStmt:        q.messageDeliveredStmt,
 		messageFailedStmt:           q.messageFailedStmt,
+		parkJobStmt:                 q.parkJobStmt,
 		placePluginStmt:             q.placePluginStmt,
 		putMessageStmt:              q.putMessageStmt,
 		putPluginStmt:               q.putPluginStmt,
+		releaseJobStmt:              q.releaseJobStmt,
+		renewLeaseStmt:              q.renewLeaseStmt,
 		reuseDataKeyStmt:            q.reuseDataKeyStmt,
 		revokeTokenStmt:             q.revokeTokenStmt,
+		touchJobStmt:                q.touchJobStmt,
 		useTokenStmt:                q.useTokenStmt,
+		voidLeasesStmt:              q.voidLeasesStmt,
+		wakeDueJobsStmt:             q.wakeDueJobsStmt,
+		wakeJobStmt:                 q.wakeJobStmt,
 		wipeDataKeyStmt:             q.wipeDataKeyStmt,
 	}
 }

@@ -76,6 +76,55 @@ type HookSwitch struct {
 	At       int64
 }
 
+type Job struct {
+	ID        int64
+	Tenant    string
+	Name      string
+	Agent     string
+	Flow      string
+	Shape     int64
+	KeyID     int64
+	State     string
+	Code      string
+	Created   int64
+	Updated   int64
+	Deadline  int64
+	Ready     int64
+	Wake      int64
+	Owner     string
+	Epoch     int64
+	Lease     int64
+	Decisions int64
+	Cancelled int64
+}
+
+type JobBlob struct {
+	Job    int64
+	Digest []byte
+	Tenant string
+	Body   []byte
+}
+
+type JobRecord struct {
+	Seq       int64
+	Job       int64
+	Tenant    string
+	What      string
+	KeyDigest []byte
+	Try       int64
+	At        int64
+	Until     int64
+	Head      []byte
+	Body      []byte
+}
+
+type JobText struct {
+	Job    int64
+	What   string
+	Tenant string
+	Body   []byte
+}
+
 type Meta struct {
 	Name  string
 	Value string

@@ -90,26 +90,34 @@ func (q *Queries) InsertPolicy(ctx context.Context, arg InsertPolicyParams) (int
 }
 
 const listPolicies = `-- name: ListPolicies :many
-SELECT id, tenant, version, text, applied, actor, enforced
+SELECT id, tenant, version, applied, actor, enforced
 FROM policy
 WHERE tenant = ?
 ORDER BY id DESC
 `
 
-func (q *Queries) ListPolicies(ctx context.Context, tenant string) ([]Policy, error) {
+type ListPoliciesRow struct {
+	ID       int64
+	Tenant   string
+	Version  string
+	Applied  int64
+	Actor    string
+	Enforced int64
+}
+
+func (q *Queries) ListPolicies(ctx context.Context, tenant string) ([]ListPoliciesRow, error) {
 	rows, err := q.query(ctx, q.listPoliciesStmt, listPolicies, tenant)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var items []Policy
+	var items []ListPoliciesRow
 	for rows.Next() {
-		var i Policy
+		var i ListPoliciesRow
 		if err := rows.Scan(
 			&i.ID,
 			&i.Tenant,
 			&i.Version,
-			&i.Text,
 			&i.Applied,
 			&i.Actor,
 			&i.Enforced,

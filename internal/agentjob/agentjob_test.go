@@ -26,7 +26,7 @@ type world struct {
 	memory *jobtest.Memory
 
 	mu    sync.Mutex
-	says  []chat.Response            // of the model, in order
+	says  []chat.Response // of the model, in order
 	hooks map[string]func(event map[string]any) string
 	tools map[string]func(args string) agentjob.ToolAnswer
 	log   []string
@@ -99,7 +99,7 @@ func newWorld(t *testing.T) *world {
 			return give(agentjob.ToolAnswer{Value: json.RawMessage(`"done"`), Text: "done", Made: true})
 		},
 	}
-	e, err := localjob.Start(localjob.Options{Journal: w.memory, Flows: job.NewFlows(agentjob.New(nil)), Handlers: handlers})
+	e, err := localjob.Start(localjob.Options{Journal: w.memory, Flows: job.NewFlows(agentjob.New(agentjob.Pinned{})), Handlers: handlers})
 	if err != nil {
 		t.Fatal(err)
 	}

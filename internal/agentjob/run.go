@@ -20,19 +20,24 @@ import (
 	"github.com/belay-run/belay/internal/rawjson"
 )
 
-// TurnHooks gives the hooks of the agent folder that an agent is; an empty set for
-// an agent that is none.
-type TurnHooks func(Agent) (hook.Set, error)
+// Pinned gives what a job is pinned to by digest. It gives the same each time.
+type Pinned struct {
+	// TurnHooks are those of the agent folder that an agent is; nil when no agent
+	// is one.
+	TurnHooks func(Agent) (hook.Set, error)
+	// Addition is the policy that a plugin's snapshot brings; nil when none does.
+	Addition func(Addition) (*policy.Policy, error)
+}
 
-// New returns the flow of agents' jobs. turns may be nil.
-func New(turns TurnHooks) job.Flow {
+// New returns the flow of agents' jobs.
+func New(pinned Pinned) job.Flow {
 	return job.Flow{Name: Flow, Shape: Shape, Oldest: 1, Run: func(s job.Steps, in job.Order) (json.RawMessage, error) {
 		spec, err := Read(in.Input)
 		if err != nil {
 			return nil, err
 		}
 		r := &run{steps: s, id: in.Job, tenant: in.Tenant, spec: spec, input: spec.Input, permitted: map[string]string{}}
-		if err := r.prepare(turns); err != nil {
+		if err := r.prepare(pinned); err != nil {
 			return nil, err
 		}
 		return r.do()
@@ -61,7 +66,7 @@ type run struct {
 	calls     int
 }
 
-func (r *run) prepare(turns TurnHooks) error {
+func (r *run) prepare(pinned Pinned) error {
 	p := policy.Default()
 	if r.spec.Policy != "" {
 		var found []finding.Finding
@@ -71,21 +76,18 @@ func (r *run) prepare(turns TurnHooks) error {
 	}
 	var more []policy.Addition
 	for _, a := range r.spec.Additions {
-		added, found := policy.Parse(a.From, []byte(a.Text))
-		if finding.HasErrors(found) {
-			return fmt.Errorf("the policy of plugin %s that the job is pinned to cannot be read any more", a.From)
+		added, err := pinned.Addition(a)
+		if err != nil {
+			return fmt.Errorf("the policy of plugin %s that the job is pinned to: %w", a.From, err)
 		}
 		more = append(more, policy.Addition{From: a.From, Policy: added})
 	}
 	r.policy = p.With(more...)
-	if err := r.prepareHooks(); err != nil {
+	if err := r.prepareHooks(); err != nil || pinned.TurnHooks == nil || r.spec.Agent.Folder == "" {
 		return err
 	}
-	if turns == nil {
-		turns = func(Agent) (hook.Set, error) { return hook.Set{}, nil }
-	}
 	var err error
-	r.turn, err = turns(r.spec.Agent)
+	r.turn, err = pinned.TurnHooks(r.spec.Agent)
 	return err
 }
 

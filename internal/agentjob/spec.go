@@ -60,10 +60,10 @@ type Spec struct {
 	Expiry time.Duration `json:"expiry,omitempty"`
 }
 
-// Addition is what a plugin adds to the policy.
+// Addition is what the snapshot of a plugin adds to the policy.
 type Addition struct {
-	From string `json:"from"`
-	Text string `json:"text"`
+	From   string `json:"from"`
+	Digest string `json:"digest"`
 }
 
 // Agent is whose job it is.

@@ -41,6 +41,9 @@ func (s *Server) Call(ctx context.Context, req CallRequest) Answer {
 	if err != nil {
 		return failed(Unavailable, err.Error())
 	}
+	if ctx.Err() != nil {
+		return failed(Unavailable, "the call was given up: "+context.Cause(ctx).Error())
+	}
 	starting := time.NewTimer(s.cfg.StartTimeout)
 	defer starting.Stop()
 	if req.OnBegun != nil {
@@ -110,10 +113,11 @@ func (s *Server) callOn(ctx context.Context, sess *session, req CallRequest, par
 		begun = called
 	}
 	a.Took, a.Waited = end.Sub(begun), begun.Sub(asked)
-	if !r.answered && context.Cause(callCtx) == errTime {
+	late := !r.answered && context.Cause(callCtx) == errTime
+	if late {
 		sess.suspect(s.cfg.PingTimeout, s.spawn)
 	}
-	return a, a.Outcome == Unavailable && ctx.Err() == nil && sess.isLost()
+	return a, a.Outcome == Unavailable && !late && ctx.Err() == nil && sess.isLost()
 }
 
 // judge says how a call ended.

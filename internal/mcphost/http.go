@@ -78,7 +78,7 @@ func (l *httpLink) reason(err error) string {
 	case errors.Is(err, mcp.ErrSessionMissing):
 		return "it no longer knows the session"
 	case err != nil:
-		return "the session broke: " + err.Error()
+		return "the session broke: " + plainError(err)
 	}
 	return "the session ended"
 }
@@ -90,10 +90,18 @@ func (l *httpLink) stop(<-chan struct{}) {
 
 // RoundTrip makes one request of the SDK's.
 func (l *httpLink) RoundTrip(req *http.Request) (*http.Response, error) {
-	ctx, cancel := context.WithCancel(req.Context())
+	p := pendingOf(req.Context())
+	ctx, cancel := context.WithCancel(context.WithoutCancel(req.Context()))
 	stop := context.AfterFunc(l.ctx, cancel)
-	release := func() { stop(); cancel() }
-	p := pendingOf(ctx)
+	leave := context.AfterFunc(req.Context(), func() {
+		if p != nil && p.reply().answered {
+			// The stream of the answer is at its end: its connection can be used again.
+			time.AfterFunc(drain, cancel)
+			return
+		}
+		cancel()
+	})
+	release := func() { stop(); leave(); cancel() }
 	if p != nil {
 		if !isRequest(req, p) {
 			p = nil // the SDK says that a call is cancelled, in the call's own context
@@ -281,8 +289,13 @@ func (t *eventTap) endLine(line []byte) {
 
 func (t *eventTap) Close() error { return t.body.Close() }
 
-// plainError is an error of the SDK's in fewer words.
+// plainError is an error of the SDK's in fewer words, and without the address, which
+// may hold a secret.
 func plainError(err error) string {
+	var request *url.Error
+	if errors.As(err, &request) {
+		err = request.Err
+	}
 	text := err.Error()
 	for _, prefix := range []string{`calling "tools/call": `, `calling "tools/list": `, `sending "tools/call": `, `sending "tools/list": `, "rejected by transport: "} {
 		text = strings.TrimPrefix(text, prefix)

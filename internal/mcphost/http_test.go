@@ -78,6 +78,25 @@ func TestHTTP(t *testing.T) {
 	}
 }
 
+func TestHTTPUsesConnectionsAgain(t *testing.T) {
+	var opened atomic.Int32
+	s := httptest.NewUnstartedServer(sdkHandler(nil))
+	s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			opened.Add(1)
+		}
+	}
+	s.Start()
+	t.Cleanup(s.Close)
+	r := newRig(t, at(s.URL))
+	for range 20 {
+		r.ok("check", `{"event": {}}`, "")
+	}
+	if n := opened.Load(); n > 4 {
+		t.Errorf("20 calls opened %d connections", n)
+	}
+}
+
 // TestHTTPForgottenSession checks that a server which was started anew, and no
 // longer knows the session, is asked once all the same.
 func TestHTTPForgottenSession(t *testing.T) {
@@ -276,8 +295,12 @@ func TestHTTPNobodyThere(t *testing.T) {
 	}
 	address := l.Addr().String()
 	_ = l.Close()
-	r := newRig(t, at("http://"+address))
-	r.failed(r.call("check", ""), Unavailable, "connection refused")
+	r := newRig(t, at("http://"+address+"?key=secret"))
+	a := r.call("check", "")
+	r.failed(a, Unavailable, "connection refused")
+	if strings.Contains(a.Failure+r.log.String(), "secret") {
+		t.Errorf("the address is told: %s\n%s", a.Failure, r.log)
+	}
 
 	// Somebody is there, goes and comes back.
 	serve := func() (stop func()) {
@@ -293,8 +316,7 @@ func TestHTTPNobodyThere(t *testing.T) {
 	stop := serve()
 	r.ok("echo", "", "")
 	stop()
-	a := r.call("echo", "")
-	if a.Outcome == Unknown { // it went out on a connection that was being closed
+	if a = r.call("echo", ""); a.Outcome == Unknown { // it went out on a connection that was being closed
 		a = r.call("echo", "")
 	}
 	r.failed(a, Unavailable, "connection refused")

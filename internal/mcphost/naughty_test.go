@@ -127,8 +127,11 @@ func TestLargeAnswer(t *testing.T) {
 	if a := r.call("misbehave", ""); a.Outcome != OK || len(a.Text) != 15<<20 {
 		t.Errorf("%s, %d bytes (%s)", a.Outcome, len(a.Text), a.Failure)
 	}
-	a := r.call("echo", `{"x": "`+strings.Repeat("x", 17<<20)+`"}`)
-	r.failed(a, Unavailable, "more than 16 MiB")
+	r = naughty(t, "large", func(c *Config) { c.MaxMessage = 1 << 20 })
+	a := r.call("echo", `{"x": "`+strings.Repeat("x", 1<<20)+`"}`)
+	r.failed(a, Unavailable, "more than 1 MiB")
+	r.after()
+	r.failed(r.call("misbehave", ""), Unknown, "more than 1 MiB")
 	r.after()
 }
 
@@ -219,7 +222,9 @@ func TestNoSuchProgram(t *testing.T) {
 	r := newRig(t, func(c *Config) { c.Command = []string{"no-such-program-here"} })
 	r.failed(r.call("echo", ""), Unavailable, "install it or correct the command")
 	r = newRig(t, func(c *Config) { c.Command = []string{"cat"}; c.Dir = "/no/such/folder" })
-	r.failed(r.call("echo", ""), Unavailable, "cannot run")
+	r.failed(r.call("echo", ""), Unavailable, "working folder /no/such/folder is not there")
+	r = newRig(t, func(c *Config) { c.Command = []string{"/etc/passwd"} })
+	r.failed(r.call("echo", ""), Unavailable, "permission denied")
 }
 
 func TestBlocked(t *testing.T) {

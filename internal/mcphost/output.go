@@ -104,7 +104,14 @@ func (p *printed) report() {
 	p.dropped, p.droppedBytes, p.told = 0, 0, p.now()
 }
 
-// lastWords is the last line of standard error that is no log decoration.
+// forget drops the last words, of a program that ran before.
+func (p *printed) forget() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.last = ""
+}
+
+// lastWords is the last line of standard error.
 func (p *printed) lastWords() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()

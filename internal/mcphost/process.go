@@ -30,6 +30,9 @@ type process struct {
 
 // startProcess runs the configured command. Its lines on standard error go to out.
 func startProcess(cfg Config, out *printed) (*process, error) {
+	if info, err := os.Stat(cfg.Dir); cfg.Dir != "" && (err != nil || !info.IsDir()) {
+		return nil, fmt.Errorf("its working folder %s is not there: make it or correct the configuration", cfg.Dir)
+	}
 	p := &process{exited: make(chan struct{}), quiet: make(chan struct{})}
 	var theirs []*os.File
 	defer func() {
@@ -37,24 +40,16 @@ func startProcess(cfg Config, out *printed) (*process, error) {
 			_ = f.Close()
 		}
 	}()
-	pipe := func() (r, w *os.File, err error) {
-		r, w, err = os.Pipe()
-		return r, w, err
-	}
-	in, ours, err := pipe()
-	if err == nil {
-		p.stdin, theirs = ours, append(theirs, in)
-	}
+	in, ours, err := os.Pipe()
+	p.stdin, theirs = ours, append(theirs, in)
 	var stdout, stderr *os.File
 	if err == nil {
-		if p.stdout, stdout, err = pipe(); err == nil {
-			theirs = append(theirs, stdout)
-		}
+		p.stdout, stdout, err = os.Pipe()
+		theirs = append(theirs, stdout)
 	}
 	if err == nil {
-		if p.stderr, stderr, err = pipe(); err == nil {
-			theirs = append(theirs, stderr)
-		}
+		p.stderr, stderr, err = os.Pipe()
+		theirs = append(theirs, stderr)
 	}
 	if err != nil {
 		p.close()

@@ -61,7 +61,10 @@ func Open(cfg Config) (*Server, error) {
 	cfg = cfg.withDefaults()
 	s := &Server{cfg: cfg, log: cfg.Logger.With("server", cfg.ID)}
 	s.out = newPrinted(s.log, time.Now, cfg.Env, cfg.Headers)
-	s.dial = func() (link, error) { return dialProcess(cfg, s.out, s.tell()) }
+	s.dial = func() (link, error) {
+		s.out.forget()
+		return dialProcess(cfg, s.out, s.tell())
+	}
 	if cfg.URL != "" {
 		s.dial = func() (link, error) { return dialHTTP(s.hurry, cfg), nil }
 	}
@@ -228,7 +231,9 @@ func (s *Server) connect(ctx context.Context, version string) (_ *session, refus
 			err = fmt.Errorf("it refused the session: %s (MCP error %d)", r.refusal.Message, r.refusal.Code)
 		case r.failure != nil:
 			err = r.failure
-		case ctx.Err() == nil && s.cfg.URL == "":
+		case s.cfg.URL != "":
+			err = errors.New(plainError(err))
+		case ctx.Err() == nil:
 			err = errors.New(l.reason(err))
 		}
 		l.stop(s.hurry.Done())

@@ -90,18 +90,17 @@ func (c *skillReader) step(b *skill.Block, n *node, path string) {
 		return
 	}
 	step := &skill.Step{ID: s.text("id"), Line: n.line, Column: n.column}
-	if f := s.find("id"); f == nil {
-		step.ID = fmt.Sprintf("step_%d", len(b.Steps)+1)
-	} else if !goodSkill.MatchString(step.ID) {
-		c.r.on(f.value).err("bad-name", s.full("id")+" cannot be the id of a step", `use letters, digits, "_" and "-"`)
-	}
-	if step.ID != "" {
-		if was, _ := b.Step(step.ID); was != nil {
-			c.r.on(n).err("duplicate-key", fmt.Sprintf("the block has a second step %s; the first is in line %d", shown(step.ID), was.Line), "rename one of them")
-			return
+	if !goodSkill.MatchString(step.ID) {
+		if f := s.find("id"); f != nil && f.value.kind == isText {
+			c.r.on(f.value).err("bad-name", s.full("id")+" cannot be the id of a step", `use letters, digits, "_" and "-"`)
 		}
-		s.path = b.ID + "." + step.ID
+		step.ID = fmt.Sprintf("step_%d", len(b.Steps)+1)
 	}
+	if was, _ := b.Step(step.ID); was != nil {
+		c.r.on(n).err("duplicate-key", fmt.Sprintf("the block has a second step %s; the first is in line %d", shown(step.ID), was.Line), "rename one of them")
+		return
+	}
+	s.path = b.ID + "." + step.ID
 	var kinds []string
 	for _, kind := range stepKinds {
 		if s.n.field(string(kind)) != nil {
@@ -316,11 +315,11 @@ func (c *skillReader) assignments(s *section) []skill.Assignment {
 			continue
 		}
 		if wrong := fits(field, v); wrong != "" {
-			at.err("bad-value", fmt.Sprintf("%s.%s %s", t.path, f.name, wrong), "correct the value, or the type in "+MemoryFile)
+			at.err("bad-value", fmt.Sprintf("%s.%s %s", t.path, tidy(f.name), wrong), "correct the value, or the type in "+MemoryFile)
 			continue
 		}
 		if f.value.kind == isText && strings.HasPrefix(f.value.text, "session.") {
-			at.warn("session-in-prose", fmt.Sprintf("%s.%s is set to this text, not to a value of memory", t.path, f.name), "set_memory takes plain values; let a tool copy one value to another")
+			at.warn("session-in-prose", fmt.Sprintf("%s.%s is set to this text, not to a value of memory", t.path, tidy(f.name)), "set_memory takes plain values; let a tool copy one value to another")
 		}
 		out = append(out, skill.Assignment{Field: field.Full(), Value: v})
 	}

@@ -185,7 +185,7 @@ func (c *skillReader) constraints(top *section) {
 		if m := mcpImport.FindStringSubmatch(name); m != nil {
 			name = m[2]
 		}
-		what := "tool_constraints." + name
+		what := "tool_constraints." + tidy(name)
 		if c.k.Constraints[name] != nil {
 			c.r.key(f).err("duplicate-key", fmt.Sprintf("%s has constraints twice", shown(name)), "write them under one entry")
 			continue
@@ -244,7 +244,7 @@ func (c *skillReader) response(s *section, key string) string {
 func (c *skillReader) utters(top *section) {
 	const hint = "write - utter_x: and under it on: activate, or when: with a condition"
 	for _, f := range c.entries(top, "utter", hint) {
-		what := "utter." + f.name
+		what := "utter." + tidy(f.name)
 		s := c.r.open(f.value, what)
 		if s == nil {
 			if f.value.kind == isNull {
@@ -280,7 +280,7 @@ func (c *skillReader) when(s *section, f *field) *condition.Condition {
 	var parts []string
 	for i := range f.value.fields {
 		key := &f.value.fields[i]
-		t := c.r.open(key.value, s.full("when")+"."+key.name)
+		t := c.r.open(key.value, s.full("when")+"."+tidy(key.name))
 		if t == nil {
 			continue
 		}

@@ -170,7 +170,7 @@ func (s *section) settings(key string) map[string]Setting {
 	for i := range t.n.fields {
 		f := &t.n.fields[i]
 		if f.value.kind == isList || f.value.kind == isMapping || f.value.kind == isNull {
-			s.r.mismatch(f.value, t.full(f.name), isText, "put it in quotes")
+			s.r.mismatch(f.value, t.full(tidy(f.name)), isText, "put it in quotes")
 			continue
 		}
 		out[f.name] = Setting(f.value.text)

@@ -325,6 +325,9 @@ func shown(key string) string {
 	return strconv.Quote(key)
 }
 
+// tidy is [shown] without the quotes, for paths.
+func tidy(key string) string { return strings.Trim(shown(key), `"`) }
+
 // raw writes a value as JSON. Whole numbers keep all their digits.
 func (r *reader) raw(n *node) (json.RawMessage, bool) {
 	var b strings.Builder

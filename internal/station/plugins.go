@@ -1,0 +1,222 @@
+package station
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/belay-run/belay/internal/agentjob"
+	"github.com/belay-run/belay/internal/finding"
+	"github.com/belay-run/belay/internal/job"
+	"github.com/belay-run/belay/internal/plugin"
+	"github.com/belay-run/belay/internal/sqlstore"
+)
+
+// Installed is a plugin of a tenant with what its snapshot brings.
+type Installed struct {
+	sqlstore.Plugin
+	Manifest *plugin.Manifest
+}
+
+// InstallOptions are for one installation or update.
+type InstallOptions struct {
+	Before      string // the plugin before which it stands; "" for last
+	AcceptModel bool   // an admin lets it call the model
+	Update      bool   // it is there already
+	By          string
+}
+
+// Why a plugin is not installed, updated or removed.
+var (
+	ErrModelNotAccepted = errors.New("the plugin wants to call the model; look at belay plugin inspect, and install it with --accept-model if that is right")
+	ErrPinned           = errors.New("jobs that pinned the plugin run; wait for their end, cancel them, or remove it with --force")
+)
+
+// Install takes a snapshot of a plugin's folder into a tenant.
+func (s *Station) Install(ctx context.Context, tenant, dir string, o InstallOptions) (Installed, error) {
+	m, findings := plugin.Read(dir)
+	if finding.HasErrors(findings) {
+		return Installed{}, &FindingsError{"the plugin", findings}
+	}
+	all, err := s.Plugins(ctx, tenant)
+	if err != nil {
+		return Installed{}, err
+	}
+	if err := collides(m, all); err != nil {
+		return Installed{}, err
+	}
+	if err := s.accepted(m, all, o); err != nil {
+		return Installed{}, err
+	}
+	digest, err := s.snapshot(dir)
+	if err != nil {
+		return Installed{}, err
+	}
+	p := sqlstore.Plugin{Tenant: tenant, Name: m.Name, Version: m.Version, Digest: digest, Manifest: m.File, ModelGranted: wantsModel(m) && o.AcceptModel}
+	if o.Update {
+		p, err = s.store.UpdatePlugin(ctx, p, o.By)
+	} else {
+		p, err = s.store.InstallPlugin(ctx, p, o.Before, o.By)
+	}
+	if err != nil {
+		return Installed{}, err
+	}
+	m, err = s.manifest(digest)
+	return Installed{p, m}, err
+}
+
+// collides says whether another plugin has a tool or agent of the same name: full
+// names are the tenant's.
+func collides(m *plugin.Manifest, all []Installed) error {
+	for _, other := range all {
+		if other.Name == m.Name {
+			continue
+		}
+		for _, t := range m.Tools {
+			if other.Manifest.Tool(t.ID) != nil {
+				return fmt.Errorf("plugin %s has a tool %s too; give one of the two another id", other.Name, t.ID)
+			}
+		}
+		for _, a := range m.Agents {
+			if slices.ContainsFunc(other.Manifest.Agents, func(o plugin.Agent) bool { return o.ID == a.ID }) {
+				return fmt.Errorf("plugin %s has an agent %s too; give one of the two another id", other.Name, a.ID)
+			}
+		}
+	}
+	return nil
+}
+
+func wantsModel(m *plugin.Manifest) bool {
+	return slices.ContainsFunc(m.Tools, func(t plugin.Tool) bool { return t.ModelPurpose != "" })
+}
+
+func wantsScan(m *plugin.Manifest) bool {
+	return slices.ContainsFunc(m.Hooks, func(h plugin.Hook) bool { return h.Scan })
+}
+
+// accepted says whether what the plugin wants was granted: by this installation, or
+// by an earlier one that wanted the same.
+func (s *Station) accepted(m *plugin.Manifest, all []Installed, o InstallOptions) error {
+	before := slices.IndexFunc(all, func(p Installed) bool { return p.Name == m.Name })
+	grown := func(wants func(*plugin.Manifest) bool) bool {
+		return wants(m) && (before < 0 || !wants(all[before].Manifest))
+	}
+	if grown(wantsModel) && !o.AcceptModel {
+		return ErrModelNotAccepted
+	}
+	if o.Update && grown(wantsScan) && !o.AcceptModel {
+		return errors.New("the update wants to be told where the tenant's secrets are, which the plugin did not before; accept that with --accept-model")
+	}
+	return nil
+}
+
+// snapshot copies a plugin's folder to where its digest names it.
+func (s *Station) snapshot(dir string) (string, error) {
+	partial, err := os.MkdirTemp(s.servers.root, ".new-")
+	if err != nil {
+		return "", fmt.Errorf("make a snapshot: %w", err)
+	}
+	defer func() { _ = os.RemoveAll(partial) }() // what is left over is of no use
+	copied := filepath.Join(partial, "plugin")
+	digest, err := plugin.Copy(dir, copied)
+	if err != nil {
+		return "", err
+	}
+	target := s.servers.dir(digest)
+	if _, err := os.Stat(target); err == nil {
+		if now, err := plugin.Digest(target); err == nil && now == digest {
+			return digest, nil
+		}
+		return "", fmt.Errorf("the snapshot at %s was changed by somebody; move it away", target)
+	}
+	if err := os.Rename(copied, target); err != nil {
+		return "", fmt.Errorf("keep a snapshot: %w", err)
+	}
+	return digest, nil
+}
+
+// manifest reads a snapshot's manifest, once.
+func (s *Station) manifest(digest string) (*plugin.Manifest, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if m := s.manifests[digest]; m != nil {
+		return m, nil
+	}
+	dir := s.servers.dir(digest)
+	now, err := plugin.Digest(dir)
+	if err != nil {
+		return nil, err
+	}
+	if now != digest {
+		return nil, fmt.Errorf("the snapshot at %s was changed by somebody; update the plugin", dir)
+	}
+	m, findings := plugin.Read(dir)
+	if finding.HasErrors(findings) {
+		return nil, &FindingsError{"the snapshot of a plugin", findings}
+	}
+	s.manifests[digest] = m
+	return m, nil
+}
+
+// Plugins returns a tenant's plugins in the order in which their hooks run.
+func (s *Station) Plugins(ctx context.Context, tenant string) ([]Installed, error) {
+	kept, err := s.store.Plugins(ctx, tenant)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]Installed, 0, len(kept))
+	for _, p := range kept {
+		m, err := s.manifest(p.Digest)
+		if err != nil {
+			return nil, fmt.Errorf("plugin %s: %w", p.Name, err)
+		}
+		out = append(out, Installed{p, m})
+	}
+	return out, nil
+}
+
+// Remove takes a plugin out of a tenant. Jobs that pinned it keep its snapshot.
+func (s *Station) Remove(ctx context.Context, tenant, name, by string, force bool) error {
+	if !force {
+		pinned, err := s.pinned(ctx, tenant, name)
+		if err != nil {
+			return err
+		}
+		if len(pinned) > 0 {
+			return fmt.Errorf("%w (%s)", ErrPinned, strings.Join(pinned, ", "))
+		}
+	}
+	return s.store.RemovePlugin(ctx, tenant, name, by, force)
+}
+
+// pinned are the jobs under way that a plugin's hooks or tools belong to.
+func (s *Station) pinned(ctx context.Context, tenant, name string) ([]string, error) {
+	jobs, err := s.journal.List(ctx, job.Filter{Tenant: tenant, States: []job.State{job.Running, job.Waiting}})
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, j := range jobs {
+		whole, err := s.journal.Get(ctx, j.ID)
+		if err != nil {
+			return nil, err
+		}
+		spec, err := agentjob.Read(whole.Input)
+		if err != nil {
+			return nil, err
+		}
+		if slices.ContainsFunc(spec.Tools, func(t agentjob.Tool) bool { return t.Plugin == name }) {
+			out = append(out, j.Job)
+		}
+	}
+	return out, nil
+}
+
+// Move puts a plugin before another, or last.
+func (s *Station) Move(ctx context.Context, tenant, name, before, by string) error {
+	return s.store.MovePlugin(ctx, tenant, name, before, by)
+}

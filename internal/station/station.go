@@ -1,0 +1,127 @@
+package station
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/belay-run/belay/internal/agentjob"
+	"github.com/belay-run/belay/internal/chat"
+	"github.com/belay-run/belay/internal/config"
+	"github.com/belay-run/belay/internal/finding"
+	"github.com/belay-run/belay/internal/job"
+	"github.com/belay-run/belay/internal/localjob"
+	"github.com/belay-run/belay/internal/plugin"
+	"github.com/belay-run/belay/internal/policy"
+	"github.com/belay-run/belay/internal/sqlstore"
+	"github.com/belay-run/belay/internal/vault"
+)
+
+// Config says which data folder a station owns, and how.
+type Config struct {
+	Data    string // the folder
+	KeyFile string // the master key's file; "" for the one in Data
+	// Model, as provider/model or provider/model@base-url, stands in for every
+	// model that agents name.
+	Model   string
+	Version string
+	Logger  *slog.Logger
+
+	// The rest is for tests and for programs that build on this package.
+
+	Client chat.Model // stands in for any model
+	Clock  func() time.Time
+	// Kept is told of what jobs have written.
+	Kept func(job.ID, []job.Record)
+}
+
+// Station owns a data folder and runs its jobs.
+type Station struct {
+	cfg      Config
+	settings *config.Config
+	store    *sqlstore.Store
+	journal  job.Journal
+	flows    job.Flows
+	engine   *localjob.Engine
+	servers  *servers
+	models   *models
+
+	mu        sync.Mutex
+	manifests map[string]*plugin.Manifest // by the snapshot's digest
+}
+
+// FindingsError says what is wrong with files.
+type FindingsError struct {
+	What     string
+	Findings []finding.Finding
+}
+
+func (e *FindingsError) Error() string {
+	n, _ := finding.Count(e.Findings)
+	if n == 1 {
+		return e.What + " has an error"
+	}
+	return fmt.Sprintf("%s has %d errors", e.What, n)
+}
+
+// Open takes a data folder and goes on with its jobs. A second owner is refused
+// with the first one's process.
+func Open(ctx context.Context, cfg Config) (_ *Station, err error) {
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Clock == nil {
+		cfg.Clock = time.Now
+	}
+	if err := os.MkdirAll(filepath.Join(cfg.Data, "plugins"), 0o700); err != nil {
+		return nil, fmt.Errorf("make the data folder: %w; name another with --data", err)
+	}
+	s := &Station{cfg: cfg, manifests: map[string]*plugin.Manifest{}}
+	var findings []finding.Finding
+	if s.settings, findings = config.Read(filepath.Join(cfg.Data, config.File)); finding.HasErrors(findings) {
+		return nil, &FindingsError{config.File, findings}
+	}
+	keys, err := vault.Open(cfg.Data, cfg.KeyFile)
+	if err != nil {
+		return nil, err
+	}
+	if s.store, err = sqlstore.Open(ctx, cfg.Data, sqlstore.Options{Vault: keys, Logger: cfg.Logger, Clock: cfg.Clock}); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.store.Close())
+		}
+	}()
+	s.journal = openJournal(s.store)
+	s.servers = newServers(filepath.Join(cfg.Data, "plugins"), cfg.Version, cfg.Logger)
+	s.models = &models{station: s, open: map[string]chat.Model{}}
+	s.flows = job.NewFlows(agentjob.New(agentjob.Pinned{Addition: s.addition}))
+	h := &handlers{servers: s.servers, model: s.models.of, newID: newID, log: cfg.Logger}
+	s.engine, err = localjob.Start(localjob.Options{Journal: s.journal, Flows: s.flows, Handlers: h.all(), Clock: cfg.Clock, Logger: cfg.Logger, Kept: cfg.Kept})
+	return s, err
+}
+
+// addition is the policy of a plugin's snapshot.
+func (s *Station) addition(a agentjob.Addition) (*policy.Policy, error) {
+	m, err := s.manifest(a.Digest)
+	if err != nil {
+		return nil, err
+	}
+	return m.Policy, nil
+}
+
+// Close lets running steps end and lets go of everything. Jobs that wait go on
+// with the next owner.
+func (s *Station) Close(ctx context.Context) error {
+	return errors.Join(s.engine.Close(ctx), s.servers.close(ctx), s.models.close(), s.store.Close())
+}
+
+func newID() string { return ulid.Make().String() }

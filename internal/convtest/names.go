@@ -3,6 +3,7 @@ package convtest
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/belay-run/belay/hook"
 	"github.com/belay-run/belay/internal/agent"
@@ -122,7 +123,11 @@ func hookNamed(file *yamlfile.Reader, m *HookMatch, hooks []*hook.Hook) {
 	var names []string
 	named, at := map[string]bool{}, false
 	for _, h := range hooks {
-		names = append(names, h.Name)
+		name := h.Name
+		if !strings.Contains(m.Hook, ":") { // the function's name alone
+			name = name[strings.LastIndex(name, ":")+1:]
+		}
+		names = append(names, name)
 		if bare := (HookMatch{Hook: m.Hook}); bare.asks(h.Name, h.Point.Name) {
 			named[h.Name] = true
 			at = at || m.asks(h.Name, h.Point.Name)

@@ -401,10 +401,7 @@ func (r *taker) stands(e *Expect, wrote []string) {
 }
 
 func toolOf(run *conversation.ToolRun) ToolMatch {
-	m := ToolMatch{Name: run.Name, Arguments: run.Arguments}
-	if run.IsError {
-		m.IsError = &run.IsError
-	}
+	m := ToolMatch{Name: run.Name, Arguments: run.Arguments, IsError: &run.IsError}
 	if run.Source != "" {
 		m.By = byWord(run.Source)
 	}

@@ -25,23 +25,23 @@ const (
 
 // Answer is how a call ended.
 type Answer struct {
-	Outcome Outcome
+	Outcome Outcome `json:"outcome"`
 
 	// Value is what the function gave: the structured value, else the text (a JSON
 	// string) when it gave one text, else the list of its content blocks. It is nil
 	// when there was no answer.
-	Value json.RawMessage
+	Value json.RawMessage `json:"value,omitempty"`
 
 	// Wrapped says that Value is {"result": …} only because the server's SDK puts
 	// what is no object into one.
-	Wrapped bool
+	Wrapped bool `json:"wrapped,omitempty"`
 
 	// Text is what a model reads; of a call without an answer it is Failure.
-	Text string
+	Text string `json:"text"`
 
-	Took    time.Duration // from the request to the answer, or to giving up
-	Waited  time.Duration // for the server, before the request
-	Failure string        // why the outcome is not [OK]
+	Took    time.Duration `json:"took"`              // from the request to the answer, or to giving up
+	Waited  time.Duration `json:"waited"`            // for the server, before the request
+	Failure string        `json:"failure,omitempty"` // why the outcome is not [OK]
 }
 
 // Object returns the JSON object that the function answered. Servers give the same

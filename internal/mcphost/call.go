@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"strings"
 	"sync"
@@ -103,7 +104,8 @@ func (s *Server) callOn(ctx context.Context, sess *session, req CallRequest, par
 		defer t.Stop()
 	}
 	called := time.Now()
-	own := *params // the SDK may write into it
+	own := *params
+	own.Meta = maps.Clone(params.Meta) // the SDK writes into it
 	_, err := sess.CallTool(callCtx, &own)
 	r := p.reply()
 	a := s.judge(callCtx, sess, req, r, err)

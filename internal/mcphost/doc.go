@@ -39,6 +39,8 @@
 //	{"content": […], "structuredContent": {"decision": "allow"}}
 //	{"content": […], "structuredContent": {"result": {"decision": "allow"}}}
 //
+// The third is an SDK's wrapping only when the text beside it is not wrapped too.
+//
 // # Servers that misbehave
 //
 // They harm nobody but themselves:

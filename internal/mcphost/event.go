@@ -5,7 +5,7 @@ import "time"
 // EventKind names what happened to a server.
 type EventKind string
 
-// The events.
+// The events. Of the last two there are no more than the log takes lines.
 const (
 	Started      EventKind = "server_started"      // it is ready; PID, Took
 	StartFailed  EventKind = "server_start_failed" // it did not become ready; Why, Failures

@@ -162,9 +162,9 @@ func TestHTTPShapes(t *testing.T) {
 			events(w)
 			fmt.Fprintf(w, ": comment\r\nevent: message\r\ndata: {\"jsonrpc\":\"2.0\",\"id\":%s,\r\ndata: \"result\":{\"content\":[{\"type\":\"new\",\"z\":9007199254740993}]}}\r\n\r\n", id)
 		}, OK, ""},
-		"unavailable":  {func(w http.ResponseWriter, _ json.RawMessage) { http.Error(w, "later", 503) }, Unknown, "HTTP 503 Service Unavailable"},
-		"unauthorized": {func(w http.ResponseWriter, _ json.RawMessage) { http.Error(w, "who?", 401) }, Unavailable, "HTTP 401 Unauthorized: check the server's headers"},
-		"too many":     {func(w http.ResponseWriter, _ json.RawMessage) { http.Error(w, "slow", 429) }, Unavailable, "HTTP 429"},
+		"unavailable":  {func(w http.ResponseWriter, _ json.RawMessage) { http.Error(w, "later", http.StatusServiceUnavailable) }, Unknown, "HTTP 503 Service Unavailable"},
+		"unauthorized": {func(w http.ResponseWriter, _ json.RawMessage) { http.Error(w, "who?", http.StatusUnauthorized) }, Unavailable, "HTTP 401 Unauthorized: check the server's headers"},
+		"too many":     {func(w http.ResponseWriter, _ json.RawMessage) { http.Error(w, "slow", http.StatusTooManyRequests) }, Unavailable, "HTTP 429"},
 		"refused as MCP": {func(w http.ResponseWriter, id json.RawMessage) {
 			w.Header().Set("Content-Type", "application/json")
 			w.WriteHeader(400)

@@ -85,6 +85,20 @@ func (p *printed) line(from string, line []byte, cut int64) {
 	p.log.Info("mcp server printed", "from", from, "line", text)
 }
 
+// note logs what a server did, at the rate of its lines, and says whether it was
+// logged.
+func (p *printed) note(what string, args ...any) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.allow() {
+		p.dropped++
+		return false
+	}
+	p.report()
+	p.log.Warn(what, args...)
+	return true
+}
+
 func (p *printed) allow() bool {
 	now := p.now()
 	p.tokens = min(p.tokens+now.Sub(p.filled).Seconds()*lineRate, lineBurst)

@@ -85,16 +85,12 @@ func (s *Server) ID() string { return s.cfg.ID }
 // have the outcome [Unknown]. When ctx ends first, what is left is killed.
 func (s *Server) Close(ctx context.Context) error {
 	s.mu.Lock()
-	first := !s.closed
-	s.closed = true
-	current := s.current
-	s.mu.Unlock()
-	if first {
-		s.cancel()
-		if current != nil {
-			current.end(s, "it was stopped")
-		}
+	if current := s.current; !s.closed && current != nil {
+		s.owner.Go(func() { current.end("it was stopped") })
 	}
+	s.closed = true
+	s.cancel()
+	s.mu.Unlock()
 	stop := context.AfterFunc(ctx, s.rush)
 	defer stop()
 	s.owner.Wait()
@@ -174,7 +170,7 @@ func (s *Server) start(a *attempt, before *session, rest time.Duration) {
 		s.log.Info("mcp server started", "pid", sess.link.pid())
 		s.event(Event{Kind: Started, PID: sess.link.pid(), Took: time.Since(began)})
 		if closed {
-			sess.end(s, "it was stopped")
+			sess.end("it was stopped")
 		}
 	} else if !errors.Is(err, ErrClosed) {
 		s.log.Warn("mcp server did not start", "error", err, "failures", failures)
@@ -275,13 +271,6 @@ func (s *Server) watch(sess *session) {
 	}
 	sess.link.stop(s.hurry.Done())
 	close(sess.gone)
-}
-
-// end makes a session end: its calls are given up, then its connection closes.
-func (sess *session) end(s *Server, why string) {
-	sess.leave()
-	sess.link.end(why)
-	s.owner.Go(func() { _ = sess.ClientSession.Close() })
 }
 
 func (s *Server) event(e Event) {

@@ -71,6 +71,13 @@ func (s *session) isLost() bool {
 	}
 }
 
+// end makes a session end: its calls are given up, then its connection closes.
+func (s *session) end(why string) {
+	s.leave()
+	s.link.end(why)
+	_ = s.ClientSession.Close()
+}
+
 // suspect asks the server for a sign of life after a call ran out of time, and ends
 // a server that gives none: otherwise everything that is asked after a function that
 // blocks for ever would run out of time too. Calls that were there before and still
@@ -185,19 +192,21 @@ func (s *Server) tell() told {
 	return told{
 		noise: func(line []byte) {
 			if looksLikeMessage(line) {
-				s.log.Warn("mcp server printed what is not one whole message", "bytes", len(line))
+				s.out.note("mcp server printed what is not one whole message", "bytes", len(line))
 				return
 			}
 			s.out.line(fromStdout, line, 0)
 		},
 		log: s.serverLog,
 		tools: func() {
-			s.log.Info("mcp server changed its tools")
-			s.event(Event{Kind: ToolsChanged})
+			if s.out.note("mcp server changed its tools") {
+				s.event(Event{Kind: ToolsChanged})
+			}
 		},
 		late: func() {
-			s.log.Info("mcp server answered what nobody waits for; the answer was dropped")
-			s.event(Event{Kind: LateAnswer})
+			if s.out.note("mcp server answered what nobody waits for; the answer was dropped") {
+				s.event(Event{Kind: LateAnswer})
+			}
 		},
 	}
 }

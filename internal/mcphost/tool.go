@@ -12,12 +12,12 @@ import (
 
 // Tool is a function that a server offers.
 type Tool struct {
-	Name         string
-	Title        string
-	Description  string
-	InputSchema  json.RawMessage // a JSON schema
-	OutputSchema json.RawMessage // nil when it has none
-	Annotations  Annotations
+	Name         string          `json:"name"`
+	Title        string          `json:"title,omitempty"`
+	Description  string          `json:"description,omitempty"`
+	InputSchema  json.RawMessage `json:"inputSchema,omitempty"`  // a JSON schema
+	OutputSchema json.RawMessage `json:"outputSchema,omitempty"` // nil when it has none
+	Annotations  Annotations     `json:"annotations"`
 }
 
 // Annotations is what a function declares of itself; nil where it declares nothing.

@@ -13,18 +13,6 @@ import (
 	"github.com/belay-run/belay/internal/turn"
 )
 
-// Failure is one expectation that was not met.
-type Failure struct {
-	What    string     // texts, tools, …
-	Line    int        // of the expectation in its file; 0 when nothing is written of it
-	Message string     // in a line; "" when the diff says it all
-	Diff    []DiffLine // what was expected beside what was seen
-}
-
-// DiffLine is a line of a difference. Mark is "-" for what was expected and not
-// seen, "+" for what was seen and not expected, " " for what was both.
-type DiffLine struct{ Mark, Text string }
-
 // seen is what came of a turn.
 type seen struct {
 	report turn.Report
@@ -70,7 +58,7 @@ func compare(e *Expect, s *seen) []Failure {
 		if s.report.Why != "" {
 			seen += " (" + s.report.Why + ")"
 		}
-		add(&Failure{What: "status", Line: w.Line, Diff: []DiffLine{{"-", w.Text}, {"+", seen}}})
+		add(&Failure{What: "status", Line: w.Line, Diff: []DiffLine{{Mark: "-", Text: w.Text}, {Mark: "+", Text: seen}}})
 	}
 	return append(out, unexpected(e, s)...)
 }
@@ -100,9 +88,9 @@ func message(e *Expect, s *seen) *Failure {
 	if len(got) == 1 && e.Message.fits(&got[0]) {
 		return nil
 	}
-	f := &Failure{What: "message", Line: e.Message.Line, Diff: []DiffLine{{"-", e.Message.show()}}}
+	f := &Failure{What: "message", Line: e.Message.Line, Diff: []DiffLine{{Mark: "-", Text: e.Message.show()}}}
 	for i := range got {
-		f.Diff = append(f.Diff, DiffLine{"+", showText(&got[i])})
+		f.Diff = append(f.Diff, DiffLine{Mark: "+", Text: showText(&got[i])})
 	}
 	return f
 }
@@ -126,7 +114,7 @@ func notTexts(e *Expect, s *seen) []Failure {
 		}
 		for _, got := range s.sent() {
 			if m.fits(&got) {
-				out = append(out, Failure{What: "not_texts", Line: m.Line, Message: "this must not be said: " + m.show(), Diff: []DiffLine{{"+", showText(&got)}}})
+				out = append(out, Failure{What: "not_texts", Line: m.Line, Message: "this must not be said: " + m.show(), Diff: []DiffLine{{Mark: "+", Text: showText(&got)}}})
 			}
 		}
 	}
@@ -279,7 +267,7 @@ func confirmation(e *Expect, s *seen) *Failure {
 		return nil
 	}
 	f := &Failure{What: "confirmation", Line: m.Line}
-	say := func(mark, text string) { f.Diff = append(f.Diff, DiffLine{mark, text}) }
+	say := func(mark, text string) { f.Diff = append(f.Diff, DiffLine{Mark: mark, Text: text}) }
 	if m.None {
 		say("-", "none")
 	}
@@ -309,7 +297,7 @@ func memory(e *Expect, s *seen) *Failure {
 			continue
 		}
 		f.Line = cmp.Or(f.Line, want.Line)
-		f.Diff = append(f.Diff, DiffLine{"-", want.Name + ": " + short(oneLine(want.Value))}, DiffLine{"+", want.Name + ": " + short(oneLine(got))})
+		f.Diff = append(f.Diff, DiffLine{Mark: "-", Text: want.Name + ": " + short(oneLine(want.Value))}, DiffLine{Mark: "+", Text: want.Name + ": " + short(oneLine(got))})
 	}
 	if f.Diff == nil {
 		return nil
@@ -335,7 +323,7 @@ func places(e *Expect, s *seen) *Failure {
 		}
 		f.What = cmp.Or(f.What, p.what)
 		f.Line = cmp.Or(f.Line, p.want.Line)
-		f.Diff = append(f.Diff, DiffLine{"-", p.what + ": " + cmp.Or(p.want.Text, "none")}, DiffLine{"+", p.what + ": " + cmp.Or(p.got, "none")})
+		f.Diff = append(f.Diff, DiffLine{Mark: "-", Text: p.what + ": " + cmp.Or(p.want.Text, "none")}, DiffLine{Mark: "+", Text: p.what + ": " + cmp.Or(p.got, "none")})
 	}
 	if f.Diff == nil {
 		return nil

@@ -62,12 +62,12 @@ func hooks(e *Expect, s *seen) []Failure {
 		if met || len(said) == 0 && slices.Contains(m.Said, notAsked) {
 			continue
 		}
-		f := Failure{What: "hooks", Line: m.Line, Diff: []DiffLine{{"-", m.show()}}}
+		f := Failure{What: "hooks", Line: m.Line, Diff: []DiffLine{{Mark: "-", Text: m.show()}}}
 		if len(said) == 0 {
 			said = []string{notAsked}
 		}
 		for _, text := range said {
-			f.Diff = append(f.Diff, DiffLine{"+", m.Hook + " " + text})
+			f.Diff = append(f.Diff, DiffLine{Mark: "+", Text: m.Hook + " " + text})
 		}
 		out = append(out, f)
 	}

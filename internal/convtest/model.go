@@ -3,7 +3,6 @@ package convtest
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"strings"
 	"sync"
@@ -153,30 +152,4 @@ func (c *Completion) show() string {
 		parts = append(parts, "fails: "+c.Fail)
 	}
 	return strings.Join(parts, " ")
-}
-
-// oneLine writes JSON in a line; what is none stays as it is.
-func oneLine(raw json.RawMessage) string {
-	text, err := tidy(raw)
-	if err != nil {
-		return string(raw)
-	}
-	return text
-}
-
-const shortest = 300
-
-// short cuts what is too long for a line of a report.
-func short(text string) string {
-	if r := []rune(text); len(r) > shortest {
-		return string(r[:shortest]) + "…"
-	}
-	return text
-}
-
-func count(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/belay-run/belay/internal/chat"
+	"github.com/belay-run/belay/internal/expect"
 	"github.com/belay-run/belay/internal/finding"
 	"github.com/belay-run/belay/internal/model/scripted"
 	"github.com/belay-run/belay/internal/rawjson"
@@ -195,17 +196,8 @@ func (r *reader) scriptFile(at yamlfile.Spot, name string) *scripted.Script {
 // inline reads a script that stands in the file. What is wrong with it is told by its
 // place here.
 func (r *reader) inline(n *yamlfile.Node) *scripted.Script {
-	w := encoder{lines: true}
-	w.value(n)
-	script, found := scripted.Parse(r.file.Path, []byte(w.b.String()))
-	for _, f := range found {
-		at := [2]int{n.Line, n.Column}
-		if i := f.Line - 2; i >= 0 && i < len(w.places) { // the first line has the brace alone
-			at = w.places[i]
-		}
-		f.Line, f.Column = at[0], at[1]
-		*r.findings = append(*r.findings, f)
-	}
+	script, found := expect.Script(r.file.Path, n)
+	*r.findings = append(*r.findings, found...)
 	return script
 }
 

@@ -6,7 +6,6 @@ import (
 	"io"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/belay-run/belay/internal/finding"
 )
@@ -115,14 +114,7 @@ func (r *Result) text(margin, path string) string {
 		fmt.Fprintf(&b, "%sturn %d, line %d: %s\n", margin, r.Turn, turns[r.Turn-1].Line, quote(short(said)))
 	}
 	for _, f := range r.Failures {
-		where := ""
-		if f.Line > 0 {
-			where = fmt.Sprintf(" (%s:%d)", printable(path), f.Line)
-		}
-		fmt.Fprintf(&b, "%s%s%s%s\n", margin, f.What, where, prefixed(": ", printable(f.Message)))
-		for _, d := range f.Diff {
-			fmt.Fprintf(&b, "%s  %s %s\n", margin, d.Mark, printable(d.Text))
-		}
+		b.WriteString(f.Text(margin, path))
 	}
 	if left := len(turns) - r.Turn; r.Turn > 0 && left > 0 {
 		fmt.Fprintf(&b, "%s%s after it not run\n", margin, count(left, "turn"))
@@ -277,18 +269,4 @@ func (r *Result) json(path string, trace bool) jsonResult {
 		out.Trace = r.Trace
 	}
 	return out
-}
-
-func seconds(d time.Duration) string {
-	return fmt.Sprintf("%.2fs", d.Seconds())
-}
-
-// printable keeps what a terminal would act on from reaching it.
-func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return '\uFFFD'
-		}
-		return r
-	}, s)
 }

@@ -1,8 +1,20 @@
-package convtest
+package expect
 
-// difference compares two lists in order; it is nil when they fit item by item.
-func difference[W, G any](what string, line int, want []W, got []G, fits func(*W, *G) bool, showWant func(*W) string, showGot func(*W, *G) string) *Failure {
-	common := longest(len(want), len(got), func(i, j int) bool { return fits(&want[i], &got[j]) })
+// Failure is one expectation that was not met.
+type Failure struct {
+	What    string     // texts, tools, …
+	Line    int        // of the expectation in its file; 0 when nothing is written of it
+	Message string     // in a line; "" when the diff says it all
+	Diff    []DiffLine // what was expected beside what was seen
+}
+
+// DiffLine is a line of a difference. Mark is "-" for what was expected and not
+// seen, "+" for what was seen and not expected, " " for what was both.
+type DiffLine struct{ Mark, Text string }
+
+// Difference compares two lists in order; it is nil when they fit item by item.
+func Difference[W, G any](what string, line int, want []W, got []G, fits func(*W, *G) bool, showWant func(*W) string, showGot func(*W, *G) string) *Failure {
+	common := pairs(len(want), len(got), func(i, j int) bool { return fits(&want[i], &got[j]) })
 	if len(common) == len(want) && len(common) == len(got) {
 		return nil
 	}
@@ -34,8 +46,8 @@ func difference[W, G any](what string, line int, want []W, got []G, fits func(*W
 	return f
 }
 
-// longest finds the longest way through two lists on which items fit in pairs.
-func longest(n, m int, fits func(i, j int) bool) [][2]int {
+// pairs finds the longest way through two lists on which items fit in pairs.
+func pairs(n, m int, fits func(i, j int) bool) [][2]int {
 	const most = 1000 // a longer list is compared place by place
 	if n > most || m > most {
 		var out [][2]int

@@ -1,4 +1,4 @@
-package convtest
+package expect
 
 import (
 	"bytes"
@@ -12,9 +12,9 @@ import (
 	"github.com/belay-run/belay/internal/yamlfile"
 )
 
-// encode writes a value of a YAML file as JSON, keys in their order. ok is false for
-// a number that JSON does not have.
-func encode(n *yamlfile.Node) (json.RawMessage, bool) {
+// JSON writes a value of a YAML file as JSON, keys in their order. ok is false for a
+// number that JSON does not have.
+func JSON(n *yamlfile.Node) (raw json.RawMessage, ok bool) {
 	var w encoder
 	w.value(n)
 	return json.RawMessage(w.b.String()), !w.failed
@@ -32,7 +32,7 @@ type encoder struct {
 func (w *encoder) value(n *yamlfile.Node) {
 	switch n.Kind {
 	case yamlfile.Text:
-		w.b.WriteString(quote(n.Text))
+		w.b.WriteString(Quote(n.Text))
 	case yamlfile.Whole, yamlfile.Number:
 		w.b.WriteString(w.number(n.Text))
 	case yamlfile.Bool:
@@ -49,7 +49,7 @@ func (w *encoder) value(n *yamlfile.Node) {
 		for i := range n.Fields {
 			f := &n.Fields[i]
 			w.next(i, f.Line, f.Column)
-			w.b.WriteString(quote(f.Name) + ": ")
+			w.b.WriteString(Quote(f.Name) + ": ")
 			w.value(f.Value)
 		}
 		w.b.WriteByte('}')
@@ -81,9 +81,9 @@ func (w *encoder) number(text string) string {
 	return strconv.FormatFloat(f, 'g', -1, 64)
 }
 
-// quote writes a text as a string that is JSON and YAML alike, without what the
+// Quote writes a text as a string that is JSON and YAML alike, without what the
 // reader of YAML files refuses.
-func quote(s string) string {
+func Quote(s string) string {
 	var b strings.Builder
 	b.WriteByte('"')
 	for _, r := range s {
@@ -107,9 +107,9 @@ func quote(s string) string {
 	return b.String()
 }
 
-// tidy writes JSON anew for a YAML file: one line, a space after each comma and
-// colon, texts as quote has them, keys in their order.
-func tidy(raw json.RawMessage) (string, error) {
+// Tidy writes JSON anew for a YAML file: one line, a space after each comma and
+// colon, texts as Quote has them, keys in their order.
+func Tidy(raw json.RawMessage) (string, error) {
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.UseNumber()
 	var b strings.Builder
@@ -128,7 +128,7 @@ func tidyValue(dec *json.Decoder, b *strings.Builder) error {
 	if !ok {
 		switch v := token.(type) {
 		case string:
-			b.WriteString(quote(v))
+			b.WriteString(Quote(v))
 		case json.Number:
 			b.WriteString(pointed(string(v)))
 		case nil:
@@ -148,7 +148,7 @@ func tidyValue(dec *json.Decoder, b *strings.Builder) error {
 			if err != nil {
 				return err
 			}
-			b.WriteString(quote(key.(string)) + ": ")
+			b.WriteString(Quote(key.(string)) + ": ")
 		}
 		if err := tidyValue(dec, b); err != nil {
 			return err
@@ -170,8 +170,8 @@ func pointed(number string) string {
 	return number[:i] + ".0" + number[i:]
 }
 
-// decode reads JSON, numbers as they are written. What is no JSON is nil.
-func decode(raw []byte) any {
+// Decode reads JSON, numbers as they are written. What is no JSON is nil.
+func Decode(raw []byte) any {
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.UseNumber()
 	var v any
@@ -181,10 +181,10 @@ func decode(raw []byte) any {
 	return v
 }
 
-// within says whether want is part of got: of an object the members written, of a
+// Within says whether want is part of got: of an object the members written, of a
 // list every item in order, of anything else the same value. A null also stands for
 // a member that is missing.
-func within(want, got any) bool {
+func Within(want, got any) bool {
 	switch w := want.(type) {
 	case map[string]any:
 		g, ok := got.(map[string]any)
@@ -192,7 +192,7 @@ func within(want, got any) bool {
 			return false
 		}
 		for key, v := range w {
-			if !within(v, g[key]) {
+			if !Within(v, g[key]) {
 				return false
 			}
 		}
@@ -203,7 +203,7 @@ func within(want, got any) bool {
 			return false
 		}
 		for i := range w {
-			if !within(w[i], g[i]) {
+			if !Within(w[i], g[i]) {
 				return false
 			}
 		}

@@ -182,7 +182,7 @@ func (t *toolCall) make(who hook.Who) (attempt, error) {
 	if ro := t.fn.Annotations.ReadOnly; ro != nil && *ro {
 		once = false
 	}
-	input := rawjson.Must(ToolCall{Tool: tool, Function: t.fn.Name, Arguments: t.args, Limit: toolLimit})
+	input := rawjson.Must(ToolCall{Job: t.id, Tool: tool, Function: t.fn.Name, Arguments: t.args, Limit: toolLimit})
 	key := t.key + "/tool"
 	var took time.Duration
 	for {

@@ -52,7 +52,7 @@ func say(role, text string) json.RawMessage {
 }
 
 func (e *env) Prompt(a loop.Ask) (loop.Prompt, error) {
-	messages := []json.RawMessage{say("system", e.spec.Agent.Instructions), say("user", inputText(e.input))}
+	messages := []json.RawMessage{say("system", e.instructions), say("user", inputText(e.input))}
 	messages = append(messages, e.messages...)
 	if a.Feedback != "" {
 		messages = append(messages, say("system", a.Feedback))

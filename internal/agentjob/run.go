@@ -22,9 +22,6 @@ import (
 
 // Pinned gives what a job is pinned to by digest. It gives the same each time.
 type Pinned struct {
-	// TurnHooks are those of the agent folder that an agent is; nil when no agent
-	// is one.
-	TurnHooks func(Agent) (hook.Set, error)
 	// Addition is the policy that a plugin's snapshot brings; nil when none does.
 	Addition func(Addition) (*policy.Policy, error)
 }
@@ -58,6 +55,8 @@ type run struct {
 	known  map[*hook.Hook]*Hook
 	turn   hook.Set // of the agent's folder
 
+	instructions string
+
 	functions []Function
 	schemas   map[string]*jsonschema.Resolved
 	permitted map[string]string // hook → why it may not be asked, "" when it may
@@ -83,12 +82,7 @@ func (r *run) prepare(pinned Pinned) error {
 		more = append(more, policy.Addition{From: a.From, Policy: added})
 	}
 	r.policy = p.With(more...)
-	if err := r.prepareHooks(); err != nil || pinned.TurnHooks == nil || r.spec.Agent.Folder == "" {
-		return err
-	}
-	var err error
-	r.turn, err = pinned.TurnHooks(r.spec.Agent)
-	return err
+	return r.prepareHooks()
 }
 
 // nobody answers for hooks here: a job asks them by its steps.
@@ -151,6 +145,9 @@ func countName(binding, shadows []*hook.Hook, h *hook.Hook) int {
 
 // do is the job.
 func (r *run) do() (json.RawMessage, error) {
+	if err := r.folder(); err != nil {
+		return nil, err
+	}
 	if err := r.list(); err != nil { // what hooks declare of themselves counts too
 		return nil, err
 	}
@@ -196,6 +193,37 @@ func denied(end hook.Result) string {
 
 func (r *run) event(p *hook.Point) hook.Payload {
 	return hook.NewPayload(p).Set("event", p.Name).Set("job", r.id).Set("agent", r.spec.Agent.Name)
+}
+
+// folder reads what the agent's folder brings: instructions, and hooks around the
+// model and its calls.
+func (r *run) folder() error {
+	r.instructions = r.spec.Agent.Instructions
+	if r.spec.Agent.Folder == nil {
+		return nil
+	}
+	a, err := job.Ask(r.steps, job.Call{Key: "folder", Kind: KindFolder, Input: rawjson.Must(r.spec.Agent.Folder), Limit: 2 * time.Minute})
+	if err != nil {
+		return err
+	}
+	if a.Failure != nil {
+		return job.Fail("FolderUnavailable", a.Failure.Message)
+	}
+	var got FolderAnswer
+	if err := json.Unmarshal(a.Value, &got); err != nil {
+		return fmt.Errorf("what the agent's folder brings cannot be read: %w", err)
+	}
+	r.instructions = got.Instructions
+	var hooks []*hook.Hook
+	for _, h := range got.Hooks {
+		hooks = append(hooks, &hook.Hook{Name: h.Name, Point: hook.PointNamed(h.Point), Lane: h.Lane, Final: h.Final, Limit: h.Limit, File: h.File, Line: h.Line, Func: nobody})
+	}
+	e, err := hook.NewEngine(nil, hooks...)
+	if err != nil {
+		return err
+	}
+	r.turn = e.Pin()
+	return nil
 }
 
 // list asks what functions the agent has.

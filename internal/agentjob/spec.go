@@ -29,6 +29,7 @@ const (
 
 // Kinds of effects that the flow asks for, beside those of the loop.
 const (
+	KindFolder    = "folder"      // Folder → FolderAnswer
 	KindFunctions = "functions"   // FunctionsCall → []Function
 	KindHook      = "plugin_hook" // HookCall → the hook's answer as it is
 	KindTool      = "tool"        // ToolCall → ToolAnswer
@@ -76,9 +77,34 @@ type Agent struct {
 	Model    string   `json:"model,omitempty"`
 	Alias    string   `json:"alias,omitempty"`
 	Tools    []string `json:"tools,omitempty"` // patterns: <tool>.<function>, <tool>.*
-	// Folder is the digest of the agent folder that the agent is, "" for none.
-	Folder string `json:"folder,omitempty"`
-	Limits Limits `json:"limits"`
+	// Folder is the agent folder that the agent is; nil for none. Its instructions
+	// and hooks are read when the job starts.
+	Folder *Folder `json:"folder,omitempty"`
+	Limits Limits  `json:"limits"`
+}
+
+// Folder is an agent folder in the snapshot of a plugin.
+type Folder struct {
+	Plugin string `json:"plugin"`
+	Digest string `json:"digest"`
+	Path   string `json:"path"`
+}
+
+// FolderAnswer is what an agent folder brings to a job.
+type FolderAnswer struct {
+	Instructions string     `json:"instructions"`
+	Hooks        []TurnHook `json:"hooks,omitempty"`
+}
+
+// TurnHook is a hook of an agent folder.
+type TurnHook struct {
+	Name  string        `json:"name"`
+	Point string        `json:"point"`
+	Lane  hook.Lane     `json:"lane"`
+	Final bool          `json:"final,omitempty"`
+	Limit time.Duration `json:"limit_ns,omitempty"`
+	File  string        `json:"file,omitempty"`
+	Line  int           `json:"line,omitempty"`
 }
 
 // Limits bound a job; 0 is without bound.
@@ -113,6 +139,9 @@ type Tool struct {
 	ID     string `json:"id"`
 	Plugin string `json:"plugin"`
 	Digest string `json:"digest"` // of the plugin's snapshot
+	// Folder is the path of the agent folder whose Python tools these are; "" for
+	// an MCP server.
+	Folder string `json:"folder,omitempty"`
 }
 
 // Function is a function of a tool as its server lists it.
@@ -150,6 +179,7 @@ type HookCall struct {
 
 // ToolCall runs one function.
 type ToolCall struct {
+	Job       string          `json:"job"`
 	Tool      Tool            `json:"tool"`
 	Function  string          `json:"function"`
 	Arguments json.RawMessage `json:"arguments"`

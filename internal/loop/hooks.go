@@ -92,7 +92,7 @@ func (h *Hooks) decide(key string, chain *hook.Chain, p hook.Payload) (hook.Resu
 	var runs []hook.Run
 	for s.Next() == hook.NeedHook {
 		asked := chain.Hook(s.At)
-		got, err := h.Steps.Do(step.Call{Key: key + "/" + asked.Name, Kind: KindHook, Input: HookCall{asked, asked.Name, s.Payload}})
+		got, err := h.Steps.Do(step.Call{Key: key + "/" + asked.Name, Kind: KindHook, Input: HookCall{asked, asked.Name, asked.Point.Name, s.Payload}})
 		if err != nil {
 			unanswered := hook.Run{Hook: asked, Name: asked.Name, Point: asked.Point.Name, Lane: asked.Lane, Said: BrokenOff, File: asked.File, Line: asked.Line}
 			return hook.Result{Runs: append(runs, unanswered)}, err
@@ -119,7 +119,7 @@ func (h *Hooks) observe(key string, observers []*hook.Hook, p hook.Payload) erro
 	if len(observers) == 0 {
 		return nil
 	}
-	_, err := h.Steps.Do(step.Call{Key: key, Kind: KindObserve, Input: ObserveCall{observers, names(observers), p}})
+	_, err := h.Steps.Do(step.Call{Key: key, Kind: KindObserve, Input: ObserveCall{observers, names(observers), p.Point().Name, p}})
 	return err
 }
 

@@ -113,6 +113,7 @@ const (
 type HookCall struct {
 	Hook    *hook.Hook   `json:"-"`
 	Name    string       `json:"hook"`
+	Point   string       `json:"point"`
 	Payload hook.Payload `json:"payload"`
 }
 
@@ -120,6 +121,7 @@ type HookCall struct {
 type ObserveCall struct {
 	Hooks   []*hook.Hook `json:"-"`
 	Names   []string     `json:"hooks"`
+	Point   string       `json:"point"`
 	Payload hook.Payload `json:"payload"`
 }
 

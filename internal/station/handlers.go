@@ -18,6 +18,7 @@ import (
 // handlers carry out what jobs ask for.
 type handlers struct {
 	servers *servers
+	folders *folders
 	// model gives the client of a job's model.
 	model func(ctx context.Context, id job.ID) (chat.Model, error)
 	newID func() string
@@ -26,6 +27,9 @@ type handlers struct {
 
 func (h *handlers) all() job.Handlers {
 	return job.Handlers{
+		agentjob.KindFolder:    h.folders.read,
+		loop.KindHook:          h.folders.ask,
+		loop.KindObserve:       h.folders.observe,
 		agentjob.KindFunctions: h.functions,
 		agentjob.KindHook:      h.hook,
 		agentjob.KindTool:      h.tool,
@@ -48,20 +52,29 @@ func (h *handlers) functions(ctx context.Context, c job.Call) (job.Answer, error
 	}
 	out := []agentjob.Function{}
 	for _, t := range in.Tools {
-		server, err := h.servers.get(t)
-		var listed []mcphost.Tool
-		if err == nil {
-			listed, err = server.Tools(ctx)
-		}
+		listed, err := h.list(ctx, t)
 		if err != nil {
 			h.log.Error("a plugin's tool cannot be asked what it offers", "tool", t.ID, "plugin", t.Plugin, "error", err)
-			continue
 		}
-		for _, f := range listed {
-			out = append(out, agentjob.Function{Tool: t.ID, Name: f.Name, Description: f.Description, Schema: f.InputSchema, Annotations: agentjob.Annotations(f.Annotations)})
-		}
+		out = append(out, listed...)
 	}
 	return answer(out)
+}
+
+func (h *handlers) list(ctx context.Context, t agentjob.Tool) ([]agentjob.Function, error) {
+	if t.Folder != "" {
+		return h.folders.functions(ctx, t)
+	}
+	server, err := h.servers.get(t)
+	if err != nil {
+		return nil, err
+	}
+	listed, err := server.Tools(ctx)
+	out := make([]agentjob.Function, 0, len(listed))
+	for _, f := range listed {
+		out = append(out, agentjob.Function{Tool: t.ID, Name: f.Name, Description: f.Description, Schema: f.InputSchema, Annotations: agentjob.Annotations(f.Annotations)})
+	}
+	return out, err
 }
 
 // hook asks one hook. What it answers is kept as it is: the job reads it.
@@ -105,6 +118,9 @@ func (h *handlers) tool(ctx context.Context, c job.Call) (job.Answer, error) {
 	var in agentjob.ToolCall
 	if err := json.Unmarshal(c.Input, &in); err != nil {
 		return job.Answer{}, err
+	}
+	if in.Tool.Folder != "" {
+		return h.folders.run(ctx, in)
 	}
 	full := in.Tool.ID + "." + in.Function
 	server, err := h.servers.get(in.Tool)

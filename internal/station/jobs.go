@@ -61,15 +61,17 @@ func (s *Station) spec(ctx context.Context, o Order) (*agentjob.Spec, error) {
 		}
 		return nil, fmt.Errorf("%w; there are %s", ErrNoAgent, strings.Join(names, ", "))
 	}
-	if a.Folder != "" {
-		return nil, fmt.Errorf("agent %s is an agent folder, which cannot run as a job yet", a.ID)
-	}
 	alias := a.Model
 	if o.Model != "" {
 		alias = o.Model
 	}
 	spec := &agentjob.Spec{Input: o.Input, By: o.By, Expiry: s.settings.Approvals.Expiry, Agent: agentjob.Agent{Name: a.ID, Plugin: from.Name, Instructions: a.Instructions,
 		Alias: alias, Tools: a.Tools, Limits: agentjob.Limits{Iterations: a.Limits.Iterations, ToolCalls: a.Limits.ToolCalls, Work: a.Limits.WallTime}}}
+	if a.Folder != "" {
+		spec.Agent.Folder = &agentjob.Folder{Plugin: from.Name, Digest: from.Digest, Path: a.Folder}
+		spec.Tools = append(spec.Tools, agentjob.Tool{ID: a.ID, Plugin: from.Name, Digest: from.Digest, Folder: a.Folder})
+		spec.Agent.Tools = append(slices.Clone(a.Tools), a.ID+".*")
+	}
 	if s.cfg.Client == nil {
 		m, err := s.settingsOf(alias)
 		if err != nil {

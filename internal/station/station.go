@@ -51,6 +51,7 @@ type Station struct {
 	flows    job.Flows
 	engine   *localjob.Engine
 	servers  *servers
+	folders  *folders
 	models   *models
 
 	mu        sync.Mutex
@@ -104,7 +105,8 @@ func Open(ctx context.Context, cfg Config) (_ *Station, err error) {
 	s.servers = newServers(filepath.Join(cfg.Data, "plugins"), cfg.Version, cfg.Logger)
 	s.models = &models{station: s, open: map[string]chat.Model{}}
 	s.flows = job.NewFlows(agentjob.New(agentjob.Pinned{Addition: s.addition}))
-	h := &handlers{servers: s.servers, model: s.models.of, newID: newID, log: cfg.Logger}
+	s.folders = &folders{station: s, open: map[agentjob.Folder]*openFolder{}}
+	h := &handlers{servers: s.servers, folders: s.folders, model: s.models.of, newID: newID, log: cfg.Logger}
 	s.engine, err = localjob.Start(localjob.Options{Journal: s.journal, Flows: s.flows, Handlers: h.all(), Clock: cfg.Clock, Logger: cfg.Logger, Kept: cfg.Kept})
 	return s, err
 }
@@ -121,7 +123,7 @@ func (s *Station) addition(a agentjob.Addition) (*policy.Policy, error) {
 // Close lets running steps end and lets go of everything. Jobs that wait go on
 // with the next owner.
 func (s *Station) Close(ctx context.Context) error {
-	return errors.Join(s.engine.Close(ctx), s.servers.close(ctx), s.models.close(), s.store.Close())
+	return errors.Join(s.engine.Close(ctx), s.folders.close(ctx), s.servers.close(ctx), s.models.close(), s.store.Close())
 }
 
 func newID() string { return ulid.Make().String() }

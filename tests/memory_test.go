@@ -70,6 +70,7 @@ async def run_after_setting_day(context: ToolContext) -> ToolResult:
     context.memory.set("fee", 5)
     context.memory.set("log", "looked at")
     if day == "slow":
+        note("slow day", sender_id=context.sender_id)
         await gate("never")
     if day == "Sunday":
         return ToolResult(llm_response={"error": "closed on Sundays"})
@@ -221,7 +222,7 @@ func TestMemory(t *testing.T) {
 		a.Next("unjudged", sets(map[string]any{"day": "slow"}), apptest.Says("ok"))
 		in := played("unjudged", "slow", nil)
 		done := a.send(t.Context(), in)
-		until(t, "the tool runs", func() bool { return countNotes(t, a, "unjudged", "tool run_after_setting_day") == 2 })
+		a.waitFor(t, "unjudged", "slow day")
 		in.Interrupt = true
 		if r := awaited(t, a.send(t.Context(), in)); r.err != nil {
 			t.Fatal(r.err)

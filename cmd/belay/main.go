@@ -3,6 +3,8 @@
 //	belay init my-agent      a small agent to start from
 //	belay check my-agent     what is wrong with it
 //	belay chat my-agent      talk to it
+//	belay test my-agent      run the conversations that it is tested with
+//	belay record ada --agent my-agent  make such a test of a kept conversation
 //	belay serve my-agent     serve it over HTTP
 //	belay hooks my-agent     which hook stands where, and what it did
 //	belay conversation list my-agent  the records: list, show, export, delete

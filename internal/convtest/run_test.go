@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/belay-run/belay/internal/agent/template"
 	"github.com/belay-run/belay/internal/app"
 	"github.com/belay-run/belay/internal/app/apptest"
 	"github.com/belay-run/belay/internal/finding"
@@ -319,5 +320,118 @@ func TestAgentsThatCannotBeTested(t *testing.T) {
 	f, _ = Read(write(t, dir, "t.yml", strings.Replace(test, "turns", "model: {default: {say: b}}, turns", 1)))
 	if report, err = Run(t.Context(), Config{App: app.Config{Dir: dir}}, []*File{f}); err != nil || !report.OK() {
 		t.Errorf("a script in place of a real model: %v, %+v", err, report)
+	}
+}
+
+// skilled is an agent with skills, a block and memory.
+var skilled = apptest.Files{
+	"memory.yml": "name: {type: text, description: Who it is.}\nvisits: {type: number, initial_value: 3}\n",
+	"skills/booking/skill.md": `---
+name: Booking
+description: Books a table.
+---
+
+Book a table for @memory.project.name.
+
+:::ordered_block id=ask
+name: Ask
+description: Asks what is needed.
+steps:
+  - id: day
+    collect: day
+    utterance: utter_ask_day
+  - id: done
+    action: utter_done
+:::
+
+:::ordered_block id=other
+name: Other
+description: Is never entered.
+steps:
+  - id: only
+    action: utter_done
+:::
+`,
+	"skills/booking/memory.yml": "schema:\n  public:\n    day: {type: text, llm_settable: true}\n",
+	"skills/other/skill.md":     "---\nname: Other\ndescription: Does something else.\n---\n\nDo something else.\n",
+	"responses.yml":             "responses:\n  utter_ask_day: [\"Which day, {session.project.name}?\"]\n  utter_done: [\"Noted: {day}.\"]\n",
+	"script.yml":                "default: {say: ok}\n",
+}
+
+func TestSkillsAndMemory(t *testing.T) {
+	report, text := ran(t, skilled, nil, `conversations:
+  - name: books
+    memory: {project.name: Ada}
+    turns:
+      - user: a table please
+        recording:
+          - tool_calls: [{name: activate, arguments: {target_id: booking}}]
+          - {purpose: fill, text: none}
+          - tool_calls: [{name: activate, arguments: {target_id: ask}}]
+        expect:
+          texts: [{text: "Which day, Ada?", response: utter_ask_day}]
+          tools: []
+          memory: {project.name: Ada, project.visits: 3, booking.day: null}
+          skill: booking
+          block: ask
+          step: day
+      - user: monday
+        recording:
+          - tool_calls: [{name: set_fields, arguments: {day: monday}}]
+          - text: Anything else?
+        expect:
+          texts: ["Noted: monday.", "Anything else?"]
+          tools: [set_fields]
+          memory: {booking.day: monday}
+          skill: booking
+          block: null
+  - name: remembers nothing of the other
+    model: {default: {say: hi}}
+    turns: [{user: hello, expect: {memory: {project.name: null}, skill: null, texts: [hi]}}]
+`)
+	if !report.OK() {
+		t.Error(text)
+	}
+	wants(t, text, "Skills that were active in no test:\n  other\n", "Blocks that were entered in no test:\n  booking/other\n")
+
+	report, text = ran(t, skilled, nil, `conversations:
+  - {name: x, memory: {project.visits: many, project.nmae: Ada}, turns: [{user: a, expect: {skill: bookin, step: dya}}]}
+`)
+	if report.OK() {
+		t.Error("mistaken names pass")
+	}
+	wants(t, text, "project.visits cannot have this value", `hint: did you mean "project.name"?`, `hint: did you mean "booking"?`, `hint: did you mean "day"?`)
+}
+
+// TestManual runs the examples of the manual on the agent that belay init writes.
+func TestManual(t *testing.T) {
+	manual, err := os.ReadFile("../../docs/testing-agents.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(t.TempDir(), "my-agent")
+	if err := template.Write(dir); err != nil {
+		t.Fatal(err)
+	}
+	var files []*File
+	for _, m := range regexp.MustCompile("(?s)```yaml\n(conversations:.*?)```").FindAllStringSubmatch(string(manual), -1) {
+		f, found := parse("testing-agents.md", []byte(m[1]))
+		if len(found) > 0 {
+			t.Fatalf("findings: %+v", found)
+		}
+		files = append(files, f)
+	}
+	report, err := Run(t.Context(), Config{App: app.Config{Dir: dir}}, files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	for _, f := range report.Files {
+		if err := WriteFile(&b, f, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !report.OK() || len(files) < 2 {
+		t.Errorf("%d examples of the manual:\n%s", len(files), b.String())
 	}
 }

@@ -44,7 +44,9 @@ func functions() []agentjob.Function {
 	}
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t *testing.T) *world { return newWorldOf(t, agentjob.Pinned{}) }
+
+func newWorldOf(t *testing.T, pinned agentjob.Pinned) *world {
 	t.Helper()
 	w := &world{t: t, memory: jobtest.NewMemory(), hooks: map[string]func(map[string]any) string{}, tools: map[string]func(string) agentjob.ToolAnswer{}}
 	n := 0
@@ -99,7 +101,7 @@ func newWorld(t *testing.T) *world {
 			return give(agentjob.ToolAnswer{Value: json.RawMessage(`"done"`), Text: "done", Made: true})
 		},
 	}
-	e, err := localjob.Start(localjob.Options{Journal: w.memory, Flows: job.NewFlows(agentjob.New(agentjob.Pinned{})), Handlers: handlers})
+	e, err := localjob.Start(localjob.Options{Journal: w.memory, Flows: job.NewFlows(agentjob.New(pinned), agentjob.NewEvent(pinned)), Handlers: handlers})
 	if err != nil {
 		t.Fatal(err)
 	}

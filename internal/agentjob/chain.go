@@ -27,7 +27,8 @@ func (r *run) chain(s job.Steps, key string, who hook.Who, p hook.Payload, a abo
 	if point.Name == hook.JobEnd && a.harmed == nil {
 		a.harmed = needsText
 	}
-	st := hook.Begin(r.hooks.Chain(point, who), p)
+	chain := r.hooks.Chain(point, who)
+	st := hook.Begin(chain, p)
 	for st.Next() != hook.NeedNothing {
 		if st.Next() == hook.NeedPerson {
 			decision, err := r.askPerson(s, key, st, p, a)
@@ -39,11 +40,14 @@ func (r *run) chain(s job.Steps, key string, who hook.Who, p hook.Payload, a abo
 			}
 			continue
 		}
-		answer, err := r.askHook(s, key, r.hooks.Chain(point, who).Hook(st.At), st.Payload, a)
+		h := chain.Hook(st.At)
+		answer, err := r.askHook(s, key, h, st.Payload, a)
 		if err != nil {
 			return hook.Result{}, err
 		}
-		st, _ = st.Fold(answer)
+		var line hook.Run
+		st, line = st.Fold(answer)
+		r.tell(key, h, a, answer, line)
 	}
 	return st.End, r.lookOn(s, key, who, p, a)
 }
@@ -63,9 +67,11 @@ func (r *run) lookOn(s job.Steps, key string, who hook.Who, p hook.Payload, a ab
 		if h.Point != p.Point() || !sees(h, who) {
 			continue
 		}
-		if _, err := r.askHook(s, key+"/shadow", h, p, a); err != nil {
+		answer, err := r.askHook(s, key+"/shadow", h, p, a)
+		if err != nil {
 			return err
 		}
+		r.tellAlone(key+"/shadow", h, p, a, answer)
 	}
 	return nil
 }

@@ -24,6 +24,9 @@ import (
 type Pinned struct {
 	// Addition is the policy that a plugin's snapshot brings; nil when none does.
 	Addition func(Addition) (*policy.Policy, error)
+	// Told is told what each answer of a hook came to, and again whenever a job goes
+	// on from its kept answers; nil for nobody. It is called from several goroutines.
+	Told func(Told)
 }
 
 // New returns the flow of agents' jobs.
@@ -33,7 +36,7 @@ func New(pinned Pinned) job.Flow {
 		if err != nil {
 			return nil, err
 		}
-		r := &run{steps: s, id: in.Job, tenant: in.Tenant, spec: spec, input: spec.Input, permitted: map[string]string{}}
+		r := &run{steps: s, id: in.Job, tenant: in.Tenant, spec: spec, input: spec.Input, permitted: map[string]string{}, told: pinned.Told}
 		if err := r.prepare(pinned); err != nil {
 			return nil, err
 		}
@@ -60,6 +63,7 @@ type run struct {
 	functions []Function
 	schemas   map[string]*jsonschema.Resolved
 	permitted map[string]string // hook → why it may not be asked, "" when it may
+	told      func(Told)        // may be nil
 	past      []policy.Past
 	work      time.Duration
 	calls     int

@@ -56,6 +56,8 @@ type session struct {
 
 	begin, commit, rollback, save, release, restore statement
 
+	lazy bool // commits do not wait for the disk
+
 	// The statements above. A connection whose statements are not all closed
 	// stays open for good, with its files, whatever Close says.
 	prepared []*sql.Stmt
@@ -96,6 +98,23 @@ func (s *session) open(ctx context.Context, db *sql.DB) (err error) {
 			return err
 		}
 	}
+	return nil
+}
+
+// waitForDisk says whether commits wait until the log is on disk. One that does
+// brings along all before it.
+func (s *session) waitForDisk(ctx context.Context, wait bool) error {
+	if s.lazy == !wait {
+		return nil
+	}
+	mode := "FULL"
+	if !wait {
+		mode = "NORMAL"
+	}
+	if _, err := s.conn.ExecContext(ctx, "PRAGMA synchronous = "+mode); err != nil {
+		return err
+	}
+	s.lazy = !wait
 	return nil
 }
 

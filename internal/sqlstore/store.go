@@ -47,6 +47,7 @@ type Store struct {
 	writes *sql.DB // nil when attached
 	writer *writer // nil when attached
 
+	jobs     *Jobs
 	traceSeq atomic.Int64 // of the newest trace line handed over
 	closing  sync.Once
 	closed   error
@@ -64,10 +65,12 @@ func newStore(dir string, o Options) *Store {
 	if o.cached == 0 {
 		o.cached = cached
 	}
-	return &Store{
+	s := &Store{
 		dir: dir, path: filepath.Join(dir, database),
 		log: o.Logger, clock: o.Clock, keys: newKeyring(o.Vault, o.cached),
 	}
+	s.jobs = newJobs(s, o.cached)
+	return s
 }
 
 // Open opens the store of a data folder and owns the folder until Close; both
@@ -115,6 +118,9 @@ func Open(ctx context.Context, dir string, o Options) (_ *Store, err error) {
 	first, err := newSession(ctx, s.writes)
 	if err != nil {
 		return nil, err
+	}
+	if err := first.q.VoidLeases(ctx); err != nil { // whoever had them no longer owns the folder
+		return nil, errors.Join(fmt.Errorf("take the jobs over: %w", err), first.close())
 	}
 	s.writes.SetMaxIdleConns(-1) // from now on a session that ends takes its connection with it
 	s.writer = &writer{

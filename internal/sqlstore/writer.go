@@ -34,6 +34,7 @@ type write struct {
 	// settled, if set, is called when the transaction has ended.
 	settled func()
 	shred   bool // clear the write-ahead log before the answer
+	lazy    bool // no need to wait for the disk: the next write that does brings it along
 	lines   bool // the waiting lines' failure is the answer too
 
 	err  error
@@ -62,6 +63,7 @@ type batch struct {
 	lines  []line
 	stats  map[statKey]HookStat
 	shred  bool // the write-ahead log is to be cleared
+	lazy   bool // nobody waits for the disk
 	last   bool // nothing comes after it
 
 	linesErr error
@@ -81,12 +83,9 @@ func (b *batch) conversation(ctx context.Context, h *handle) (int64, error) {
 	if row := h.row.Load(); row != 0 {
 		return row, nil
 	}
-	key, err := b.q.ReuseDataKey(ctx, h.sealed)
-	if errors.Is(err, sql.ErrNoRows) {
-		key, err = b.q.InsertDataKey(ctx, h.sealed)
-	}
+	key, err := b.dataKey(ctx, h.sealed)
 	if err != nil {
-		return 0, fmt.Errorf("store a data key: %w", err)
+		return 0, err
 	}
 	row, err := b.q.InsertConversation(ctx, rows.InsertConversationParams{
 		Tenant: h.id.Tenant, Agent: h.id.Agent, Sender: h.id.Sender, KeyID: key, Now: nanos(b.now),
@@ -97,6 +96,18 @@ func (b *batch) conversation(ctx context.Context, h *handle) (int64, error) {
 	h.row.Store(row)
 	b.created = append(b.created, h)
 	return row, nil
+}
+
+// dataKey stores a sealed data key, in the place of a dropped one if there is one.
+func (b *batch) dataKey(ctx context.Context, sealed []byte) (int64, error) {
+	key, err := b.q.ReuseDataKey(ctx, sealed)
+	if errors.Is(err, sql.ErrNoRows) {
+		key, err = b.q.InsertDataKey(ctx, sealed)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("store a data key: %w", err)
+	}
+	return key, nil
 }
 
 // writer owns the one connection that writes. Its goroutine takes whatever
@@ -259,9 +270,12 @@ func (w *writer) take() *batch {
 	}
 	// While the disk fails, what can wait does so until its time comes.
 	lines := w.due || w.closing || w.wait == flushAfter
+	b.lazy = !w.due && !w.closing
 	for _, wr := range b.writes {
 		lines = lines || wr.lines
+		b.lazy = b.lazy && wr.lazy
 	}
+	lines = lines && !b.lazy // they are to be on disk in time
 	w.queue, w.due = nil, false
 	if lines {
 		b.lines, b.stats = w.lines, w.stats
@@ -322,7 +336,11 @@ func (w *writer) transact(ctx context.Context, b *batch) (err error) {
 		}
 	}
 	b.session, b.now = w.session, w.clock()
-	if err := b.begin(ctx); err != nil {
+	err = b.waitForDisk(ctx, !b.lazy)
+	if err == nil {
+		err = b.begin(ctx)
+	}
+	if err != nil {
 		if !busy(err) { // nothing of this connection's past may stay in the way
 			err = errors.Join(err, w.session.close())
 			w.session = nil

@@ -18,6 +18,7 @@ type play struct {
 var plays = []play{
 	asPlay("sequence", sequence), asPlay("side by side", sideBySide), asPlay("approvals", approvals),
 	asPlay("nested", nested), asPlay("rounds", rounds), asPlay("short deadlines", shortDeadlines),
+	asPlay("clocks", clocks),
 }
 
 func asPlay(name string, code func(j *journey) error) play {
@@ -311,6 +312,24 @@ func shortDeadlines(j *journey) error {
 		j.see(yes, got[0])
 	}
 	return nil
+}
+
+// clocks has branches whose calls depend on when they came to them.
+func clocks(j *journey) error {
+	return j.Each(4, func(i int, s job.Steps) error {
+		b := &journey{s, j.seen}
+		for n := range 2 {
+			key := fmt.Sprintf("%d/%d", i, n)
+			now, err := b.Now(key + "/now")
+			if err != nil {
+				return err
+			}
+			if _, err := b.do(call(key, now)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 // perfect is a world in which nothing goes wrong.

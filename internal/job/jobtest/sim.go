@@ -41,6 +41,7 @@ type sim struct {
 	processes []*process
 	gates     []*gate
 	effects   map[string]int
+	kept      map[string]bool     // keys whose answer is on disk, as an engine was told
 	tries     int                 // of people
 	accepted  map[string][]string // by key, who was told that their decision counts
 	refused   map[string]bool     // people who were told that it does not
@@ -53,7 +54,7 @@ func newSim(t *testing.T, p play, start Start, random *rand.Rand) *sim {
 	return &sim{
 		t: t, play: p, start: start, random: random, journal: NewMemory(),
 		id: job.ID{Tenant: "main", Job: "sim"}, began: time.Now(),
-		effects: map[string]int{}, accepted: map[string][]string{}, refused: map[string]bool{}, deciding: map[string]bool{},
+		effects: map[string]int{}, kept: map[string]bool{}, accepted: map[string][]string{}, refused: map[string]bool{}, deciding: map[string]bool{},
 	}
 }
 
@@ -235,7 +236,9 @@ func (s *sim) disturb(gates []*gate, living []*process) bool {
 		s.journal.PowerFails()
 	case kind == 9 && !p.frozen:
 		s.tell("%d: freezes", p.number)
-		p.frozen = true
+		if p.frozen = true; s.chance(2) {
+			s.begin()
+		}
 	case kind == 10 && !p.frozen:
 		s.tell("%d: is closed", p.number)
 		p.ending = true
@@ -254,7 +257,7 @@ func (s *sim) pause(gates bool) {
 	if s.only != "" {
 		d = time.Second
 	}
-	if !gates || s.chance(3) {
+	if !gates || s.chance(8) {
 		for _, p := range s.processes {
 			if p.frozen {
 				s.tell("%d: goes on", p.number)
@@ -379,6 +382,11 @@ func (s *sim) judgeRecords(h job.History) (expired bool) {
 					s.t.Errorf("%s was told that the decision on %s counts; on record is that of %q", by, r.Key, r.By)
 				}
 			}
+		}
+	}
+	for key := range s.kept {
+		if s.kept[key] && !seen[fmt.Sprintf("%s %s 0", job.Answered, key)] {
+			s.t.Errorf("the answer to %s was on disk and is lost", key)
 		}
 	}
 	for key := range s.accepted {

@@ -188,8 +188,8 @@ func (p *process) do(name string, f func() error) error {
 // effect is the handler of all calls: a world that counts what happens in it.
 func (p *process) effect(ctx context.Context, c job.Call) (job.Answer, error) {
 	a, _ := job.AttemptOf(ctx)
-	p.s.asked(p, c, a.Try)
-	switch p.pass("effect "+c.Key, false) {
+	p.s.asked(p, c)
+	switch p.pass(fmt.Sprintf("effect %s, try %d,", c.Key, a.Try), false) {
 	case dies, diesAfter:
 		return job.Answer{}, errDead
 	}
@@ -209,19 +209,27 @@ func lengthy(c job.Call) time.Duration {
 }
 
 // asked notes that a handler was asked.
-func (s *sim) asked(p *process, c job.Call, try int) {
+func (s *sim) asked(p *process, c job.Call) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if p.dead {
 		return
 	}
 	s.effects[c.Key]++
-	s.tell("%d: %s is asked, try %d", p.number, c.Key, try)
 	if c.Once && s.effects[c.Key] > 1 {
 		s.t.Errorf("%s may happen once and is asked a second time", c.Key)
 	}
-	if s.recorded(c.Key) {
+	if s.kept[c.Key] || s.recorded(c.Key) {
 		s.t.Errorf("%s has an answer on record and is asked again", c.Key)
+	}
+}
+
+// acknowledged notes answers of which an engine was told that they are on disk.
+func (s *sim) acknowledged(records []job.Record) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range records {
+		s.kept[r.Key] = s.kept[r.Key] || r.What == job.Answered
 	}
 }
 

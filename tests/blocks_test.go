@@ -243,7 +243,7 @@ func TestOrderedBlock(t *testing.T) {
 	t.Run("what a step offers", func(t *testing.T) {
 		a.orders(t, "offers", "lamp", "talk")
 		collect, talk := a.request(t, "offers", 2), a.request(t, "offers", -1)
-		expect(t, "offered at a collect", offers(collect), []string{"quote", "tax", "stamp", "set_fields", "activate", "cancel_skill", "cannot_help", "listen", "hangup"})
+		expect(t, "offered at a collect", toolNames(collect), []string{"quote", "tax", "stamp", "set_fields", "activate", "cancel_skill", "cannot_help", "listen", "hangup"})
 		wantAll(t, "set_fields", schema(t, collect, "set_fields"), `"item"`)
 		wantNone(t, "set_fields", schema(t, collect, "set_fields"), `"street"`, `"right"`)
 		wantAll(t, "set_fields at instructions", schema(t, talk, "set_fields"), `"item"`, `"street"`, `"right"`)

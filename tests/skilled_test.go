@@ -90,20 +90,11 @@ func expectLines(t *testing.T, what string, got, want []string) {
 	}
 }
 
-// offers are the names of the tools that a request offers.
-func offers(r chat.Request) []string {
-	out := []string{}
-	for _, tool := range r.Tools {
-		out = append(out, tool.Name)
-	}
-	return out
-}
-
-// offers are those of the i-th request of a conversation; a negative i counts from
-// the end.
+// offers are the tools of the i-th request of a conversation; a negative i counts
+// from the end.
 func (a playedAgent) offers(t *testing.T, sender string, i int) []string {
 	t.Helper()
-	return offers(a.request(t, sender, i))
+	return toolNames(a.request(t, sender, i))
 }
 
 func (a playedAgent) request(t *testing.T, sender string, i int) chat.Request {
@@ -126,7 +117,7 @@ func schema(t *testing.T, r chat.Request, tool string) string {
 			return offered.Description + " " + string(offered.Parameters)
 		}
 	}
-	t.Fatalf("%s is not offered, but %v", tool, offers(r))
+	t.Fatalf("%s is not offered, but %v", tool, toolNames(r))
 	return ""
 }
 

@@ -88,7 +88,7 @@ func TestSkills(t *testing.T) {
 		a.Next("choose", apptest.Says("hello"))
 		a.turn(t, "choose", "hi", nil)
 		r := a.request(t, "choose", 0)
-		expect(t, "offered", offers(r), []string{"activate", "cannot_help", "listen", "hangup"})
+		expect(t, "offered", toolNames(r), []string{"activate", "cannot_help", "listen", "hangup"})
 		wantAll(t, "what can be activated", schema(t, r, "activate"), `"hours"`, `"trip"`)
 		wantNone(t, "what can be activated", schema(t, r, "activate"), "login", "closed", "default_")
 		wantAll(t, "the prompt", system(t, r), "- trip: Plans a trip.", "- hours: Says when we are open.")

@@ -2,7 +2,6 @@ package station
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/belay-run/belay/internal/agentjob"
+	"github.com/belay-run/belay/internal/control"
 	"github.com/belay-run/belay/internal/finding"
 	"github.com/belay-run/belay/internal/job"
 	"github.com/belay-run/belay/internal/plugin"
@@ -26,23 +26,22 @@ type Installed struct {
 type InstallOptions struct {
 	Before      string // the plugin before which it stands; "" for last
 	AcceptModel bool   // an admin lets it call the model
+	AcceptScan  bool   // and lets it know where the tenant's secrets are
 	Update      bool   // it is there already
+	Name        string // the plugin that is updated; "" for whichever the folder has
 	By          string
 }
 
-// Why a plugin is not installed, updated or removed.
-var (
-	ErrModelNotAccepted = errors.New("the plugin wants to call the model; look at belay plugin inspect, and install it with --accept-model if that is right")
-	ErrPinned           = errors.New("jobs that pinned the plugin run; wait for their end, cancel them, or remove it with --force")
-)
-
-// Install takes a snapshot of a plugin's folder into a tenant.
-func (s *Station) Install(ctx context.Context, tenant, dir string, o InstallOptions) (Installed, error) {
+// install takes a snapshot of a plugin's folder into a tenant.
+func (s *Station) install(ctx context.Context, tenant, dir string, o InstallOptions) (Installed, error) {
 	m, findings := plugin.Read(dir)
 	if finding.HasErrors(findings) {
-		return Installed{}, &FindingsError{"the plugin", findings}
+		return Installed{}, control.RefuseFindings("the plugin", findings)
 	}
-	all, err := s.Plugins(ctx, tenant)
+	if o.Name != "" && o.Name != m.Name {
+		return Installed{}, control.Refuse(control.Invalid, fmt.Sprintf("the folder has plugin %s, not %s", m.Name, o.Name), "name the folder of the plugin that is updated")
+	}
+	all, err := s.installed(ctx, tenant)
 	if err != nil {
 		return Installed{}, err
 	}
@@ -78,12 +77,12 @@ func collides(m *plugin.Manifest, all []Installed) error {
 		}
 		for _, t := range m.Tools {
 			if other.Manifest.Tool(t.ID) != nil {
-				return fmt.Errorf("plugin %s has a tool %s too; give one of the two another id", other.Name, t.ID)
+				return control.Refuse(control.Conflict, fmt.Sprintf("plugin %s has a tool %s too", other.Name, t.ID), "give one of the two another id")
 			}
 		}
 		for _, a := range m.Agents {
 			if slices.ContainsFunc(other.Manifest.Agents, func(o plugin.Agent) bool { return o.ID == a.ID }) {
-				return fmt.Errorf("plugin %s has an agent %s too; give one of the two another id", other.Name, a.ID)
+				return control.Refuse(control.Conflict, fmt.Sprintf("plugin %s has an agent %s too", other.Name, a.ID), "give one of the two another id")
 			}
 		}
 	}
@@ -106,10 +105,10 @@ func (s *Station) accepted(m *plugin.Manifest, all []Installed, o InstallOptions
 		return wants(m) && (before < 0 || !wants(all[before].Manifest))
 	}
 	if grown(wantsModel) && !o.AcceptModel {
-		return ErrModelNotAccepted
+		return control.Refuse(control.NeedsAcceptance, "the plugin wants to call the model", "look at belay plugin inspect, and install it with --accept-model if that is right")
 	}
-	if o.Update && grown(wantsScan) && !o.AcceptModel {
-		return errors.New("the update wants to be told where the tenant's secrets are, which the plugin did not before; accept that with --accept-model")
+	if o.Update && grown(wantsScan) && !o.AcceptScan {
+		return control.Refuse(control.NeedsAcceptance, "the update wants to be told where the tenant's secrets are, which the plugin did not before", "accept that with --accept-scan")
 	}
 	return nil
 }
@@ -162,8 +161,8 @@ func (s *Station) manifest(digest string) (*plugin.Manifest, error) {
 	return m, nil
 }
 
-// Plugins returns a tenant's plugins in the order in which their hooks run.
-func (s *Station) Plugins(ctx context.Context, tenant string) ([]Installed, error) {
+// installed returns a tenant's plugins in the order in which their hooks run.
+func (s *Station) installed(ctx context.Context, tenant string) ([]Installed, error) {
 	kept, err := s.store.Plugins(ctx, tenant)
 	if err != nil {
 		return nil, err
@@ -179,15 +178,15 @@ func (s *Station) Plugins(ctx context.Context, tenant string) ([]Installed, erro
 	return out, nil
 }
 
-// Remove takes a plugin out of a tenant. Jobs that pinned it keep its snapshot.
-func (s *Station) Remove(ctx context.Context, tenant, name, by string, force bool) error {
+// remove takes a plugin out of a tenant. Jobs that pinned it keep its snapshot.
+func (s *Station) remove(ctx context.Context, tenant, name, by string, force bool) error {
 	if !force {
 		pinned, err := s.pinned(ctx, tenant, name)
 		if err != nil {
 			return err
 		}
 		if len(pinned) > 0 {
-			return fmt.Errorf("%w (%s)", ErrPinned, strings.Join(pinned, ", "))
+			return control.Refuse(control.Conflict, "jobs that pinned the plugin run: "+strings.Join(pinned, ", "), "wait for their end, cancel them, or remove it with --force")
 		}
 	}
 	return s.store.RemovePlugin(ctx, tenant, name, by, force)
@@ -214,9 +213,4 @@ func (s *Station) pinned(ctx context.Context, tenant, name string) ([]string, er
 		}
 	}
 	return out, nil
-}
-
-// Move puts a plugin before another, or last.
-func (s *Station) Move(ctx context.Context, tenant, name, before, by string) error {
-	return s.store.MovePlugin(ctx, tenant, name, before, by)
 }

@@ -23,6 +23,7 @@ type servers struct {
 	root    string // where the snapshots are, by digest
 	version string
 	log     *slog.Logger
+	loose   *plugin.Manifest // a plugin that is no snapshot, in place of all of them; nil for none
 
 	mu     sync.Mutex
 	open   map[agentjob.Tool]*mcphost.Server
@@ -36,7 +37,24 @@ func newServers(root, version string, log *slog.Logger) *servers {
 // snapshotName is the folder of a snapshot: digests have a colon, paths should not.
 func snapshotName(digest string) string { return strings.ReplaceAll(digest, ":", "-") }
 
-func (s *servers) dir(digest string) string { return filepath.Join(s.root, snapshotName(digest)) }
+func (s *servers) dir(digest string) string {
+	if s.loose != nil {
+		return s.loose.Dir
+	}
+	return filepath.Join(s.root, snapshotName(digest))
+}
+
+// manifest reads what a snapshot brings.
+func (s *servers) manifest(t agentjob.Tool) (*plugin.Manifest, error) {
+	if s.loose != nil {
+		return s.loose, nil
+	}
+	m, findings := plugin.Read(s.dir(t.Digest))
+	if finding.HasErrors(findings) {
+		return nil, fmt.Errorf("the snapshot of plugin %s is not there or cannot be read", t.Plugin)
+	}
+	return m, nil
+}
 
 // get gives the server of a tool.
 func (s *servers) get(t agentjob.Tool) (*mcphost.Server, error) {
@@ -48,16 +66,15 @@ func (s *servers) get(t agentjob.Tool) (*mcphost.Server, error) {
 	if server := s.open[t]; server != nil {
 		return server, nil
 	}
-	dir := s.dir(t.Digest)
-	m, findings := plugin.Read(dir)
-	if finding.HasErrors(findings) || m == nil {
-		return nil, fmt.Errorf("the snapshot of plugin %s is not there or cannot be read", t.Plugin)
+	m, err := s.manifest(t)
+	if err != nil {
+		return nil, err
 	}
 	tool := m.Tool(t.ID)
 	if tool == nil {
 		return nil, fmt.Errorf("plugin %s has no tool %s", t.Plugin, t.ID)
 	}
-	cfg, err := serverConfig(dir, tool)
+	cfg, err := serverConfig(m.Dir, tool)
 	if err != nil {
 		return nil, err
 	}

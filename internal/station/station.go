@@ -45,6 +45,7 @@ type Config struct {
 // Station owns a data folder and runs its jobs.
 type Station struct {
 	cfg      Config
+	changes  changes
 	settings *config.Config
 	store    *sqlstore.Store
 	journal  job.Journal
@@ -101,14 +102,27 @@ func Open(ctx context.Context, cfg Config) (_ *Station, err error) {
 			err = errors.Join(err, s.store.Close())
 		}
 	}()
-	s.journal = openJournal(s.store)
+	s.journal = s.store.Jobs()
 	s.servers = newServers(filepath.Join(cfg.Data, "plugins"), cfg.Version, cfg.Logger)
 	s.models = &models{station: s, open: map[string]chat.Model{}}
 	s.flows = job.NewFlows(agentjob.New(agentjob.Pinned{Addition: s.addition}))
 	s.folders = &folders{station: s, open: map[agentjob.Folder]*openFolder{}}
 	h := &handlers{servers: s.servers, folders: s.folders, model: s.models.of, newID: newID, log: cfg.Logger}
-	s.engine, err = localjob.Start(localjob.Options{Journal: s.journal, Flows: s.flows, Handlers: h.all(), Clock: cfg.Clock, Logger: cfg.Logger, Kept: cfg.Kept})
+	s.engine, err = localjob.Start(localjob.Options{Journal: s.journal, Flows: s.flows, Handlers: h.all(), Clock: cfg.Clock, Logger: cfg.Logger, Kept: s.kept})
 	return s, err
+}
+
+// kept hears what jobs have written.
+func (s *Station) kept(id job.ID, records []job.Record) {
+	for _, r := range records {
+		if r.What == job.Asked || r.What == job.Decided {
+			s.changes.tell(id.Tenant)
+			break
+		}
+	}
+	if s.cfg.Kept != nil {
+		s.cfg.Kept(id, records)
+	}
 }
 
 // addition is the policy of a plugin's snapshot.

@@ -10,7 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/belay-run/belay/internal/access"
 	"github.com/belay-run/belay/internal/approval"
+	"github.com/belay-run/belay/internal/control"
 	"github.com/belay-run/belay/internal/job"
 	"github.com/belay-run/belay/internal/station"
 )
@@ -58,23 +60,24 @@ func TestTheExampleMergesAndAsks(t *testing.T) {
 	ctx := context.Background()
 	s := open(t, t.TempDir())
 	defer func() { _ = s.Close(ctx) }()
-	if _, err := s.Install(ctx, "main", "../../examples/guarded-github", station.InstallOptions{By: "test"}); err != nil {
+	me := control.Caller{Tenant: "main", Name: "test", Role: access.Admin}
+	if _, err := s.InstallPlugin(ctx, me, control.PluginOrder{Path: "../../examples/guarded-github"}); err != nil {
 		t.Fatal(err)
 	}
 	rules, err := os.ReadFile("../../examples/guarded-github/policy.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.ApplyPolicy(ctx, "main", string(rules), "", "test", false); err != nil {
+	if _, err := s.ApplyPolicy(ctx, me, control.PolicyOrder{Text: string(rules)}); err != nil {
 		t.Fatal(err)
 	}
-	id, err := s.Start(ctx, station.Order{Tenant: "main", Agent: "acme-merger", Input: json.RawMessage(`"merge feature"`), By: "test"})
+	id, err := s.StartJob(ctx, me, control.JobOrder{Agent: "acme-merger", Input: json.RawMessage(`"merge feature"`)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	var waiting []station.Waiting
+	var waiting []control.Approval
 	for range 600 {
-		if waiting, err = s.Waiting(ctx, "main"); err != nil || len(waiting) > 0 {
+		if waiting, err = s.Approvals(ctx, "main", control.ApprovalFilter{Waiting: true}); err != nil || len(waiting) > 0 {
 			break
 		}
 		if j, err := s.Jobs(ctx, job.Filter{Tenant: "main"}); err == nil && j[0].State.Ended() {
@@ -86,7 +89,7 @@ func TestTheExampleMergesAndAsks(t *testing.T) {
 	if len(waiting) != 1 || waiting[0].Request.Tool != "acme_git.push" || waiting[0].Request.Kind != approval.Hook {
 		t.Fatalf("waits: %+v, %v", waiting, err)
 	}
-	if _, err := s.Decide(ctx, "main", waiting[0].ID, approval.Answer{Yes: true, By: "ann"}); err != nil {
+	if err := s.Decide(ctx, me, waiting[0].ID, waiting[0].Digest, approval.Answer{Yes: true}); err != nil {
 		t.Fatal(err)
 	}
 	j, err := s.Wait(ctx, id)

@@ -1,0 +1,89 @@
+package station
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+
+	"github.com/belay-run/belay/internal/agentjob"
+	"github.com/belay-run/belay/internal/chat"
+	"github.com/belay-run/belay/internal/job"
+	"github.com/belay-run/belay/internal/plugin"
+	"github.com/belay-run/belay/internal/policy"
+	"github.com/belay-run/belay/internal/sqlstore"
+)
+
+// Workbench is one plugin as it lies in its folder, with its servers: no snapshot, no
+// tenant, no data folder. The plugin is checked and tested on it, by the same
+// handlers that jobs have.
+type Workbench struct {
+	manifest *plugin.Manifest
+	handlers *handlers
+}
+
+// WorkbenchConfig is what a workbench is made of. All fields must be set.
+type WorkbenchConfig struct {
+	Manifest *plugin.Manifest
+	Journal  job.Journal // of the jobs that run on it
+	Model    func(context.Context, job.ID) (chat.Model, error)
+	NewID    func() string // of tool calls
+	Version  string
+	Logger   *slog.Logger
+}
+
+// NewWorkbench makes a workbench. Servers start when they are first asked.
+func NewWorkbench(c WorkbenchConfig) *Workbench {
+	servers := newServers("", c.Version, c.Logger)
+	servers.loose = c.Manifest
+	s := &Station{cfg: Config{Logger: c.Logger, Version: c.Version}, journal: c.Journal, servers: servers}
+	s.folders = &folders{station: s, open: map[agentjob.Folder]*openFolder{}}
+	return &Workbench{manifest: c.Manifest, handlers: &handlers{servers: servers, folders: s.folders, model: c.Model, newID: c.NewID, log: c.Logger}}
+}
+
+// Handlers carry out what jobs ask for.
+func (w *Workbench) Handlers() job.Handlers { return w.handlers.all() }
+
+// Pinned gives what jobs are pinned to.
+func (w *Workbench) Pinned() agentjob.Pinned {
+	return agentjob.Pinned{Addition: func(agentjob.Addition) (*policy.Policy, error) { return w.manifest.Policy, nil }}
+}
+
+// Pin adds the plugin's tools, hooks and policy to a job.
+func (w *Workbench) Pin(spec *agentjob.Spec) {
+	pin(spec, Installed{Plugin: sqlstore.Plugin{Name: w.manifest.Name}, Manifest: w.manifest})
+}
+
+// Agent makes a job that of an agent of the plugin.
+func (w *Workbench) Agent(spec *agentjob.Spec, a *plugin.Agent) {
+	spec.Agent = agentjob.Agent{Name: a.ID, Plugin: w.manifest.Name, Instructions: a.Instructions, Alias: a.Model, Tools: slices.Clone(a.Tools),
+		Limits: agentjob.Limits{Iterations: a.Limits.Iterations, ToolCalls: a.Limits.ToolCalls, Work: a.Limits.WallTime}}
+	if a.Folder == "" {
+		return
+	}
+	spec.Agent.Folder = &agentjob.Folder{Plugin: w.manifest.Name, Path: a.Folder}
+	spec.Tools = append(spec.Tools, agentjob.Tool{ID: a.ID, Plugin: w.manifest.Name, Folder: a.Folder})
+	spec.Agent.Tools = append(spec.Agent.Tools, a.ID+".*")
+}
+
+// Functions asks the server of a tool what it offers.
+func (w *Workbench) Functions(ctx context.Context, tool string) ([]plugin.Function, error) {
+	server, err := w.handlers.servers.get(agentjob.Tool{ID: tool, Plugin: w.manifest.Name})
+	if err != nil {
+		return nil, err
+	}
+	listed, err := server.Tools(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]plugin.Function, 0, len(listed))
+	for _, f := range listed {
+		out = append(out, plugin.Function{Name: f.Name, Annotations: policy.Annotations(f.Annotations), InputSchema: f.InputSchema})
+	}
+	return out, nil
+}
+
+// Close ends the plugin's servers.
+func (w *Workbench) Close(ctx context.Context) error {
+	return errors.Join(w.handlers.servers.close(ctx), w.handlers.folders.close(ctx))
+}

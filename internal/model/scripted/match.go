@@ -103,6 +103,25 @@ func textOf(raw json.RawMessage) string {
 	return strings.Join(texts, "\n")
 }
 
+// wire is a function's full name as it is offered to models, which take no dot:
+// git.push is git__push.
+func wire(name string) string { return strings.Replace(name, ".", "__", 1) }
+
+// sameTool says whether two names are of one tool, whichever of the two forms they
+// are in.
+func sameTool(a, b string) bool { return a == b || wire(a) == wire(b) }
+
+// offered gives a tool's name as the request offers it, "" when it does not.
+func (v view) offered(name string) string {
+	if slices.Contains(v.offers, name) {
+		return name
+	}
+	if i := slices.IndexFunc(v.offers, func(o string) bool { return sameTool(o, name) }); i >= 0 {
+		return v.offers[i]
+	}
+	return ""
+}
+
 // groups are the texts that an answer may use: {1} and {name}.
 type groups map[string]string
 
@@ -116,11 +135,11 @@ func (c *condition) holds(v view) (groups, bool) {
 	case v.fill:
 		g := groups{}
 		return g, g.match(c.fill, v.user) && g.matchAny(c.system, v.system)
-	case needsResult && !v.hasResult, c.tool != "" && c.tool != v.tool:
+	case needsResult && !v.hasResult, c.tool != "" && !sameTool(c.tool, v.tool):
 		return nil, false
 	case c.user != nil && (!v.hasUser || v.hasResult && !needsResult):
 		return nil, false // a tool has answered that message
-	case slices.ContainsFunc(c.offers, func(name string) bool { return !slices.Contains(v.offers, name) }):
+	case slices.ContainsFunc(c.offers, func(name string) bool { return v.offered(name) == "" }):
 		return nil, false
 	}
 	ok := g.match(c.user, v.user) && g.match(c.result, v.result) && g.match(c.last, v.last) && g.match(c.quiet, v.last)

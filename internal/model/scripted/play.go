@@ -32,7 +32,13 @@ func (s *Script) Complete(ctx context.Context, req chat.Request, delta func(stri
 	}
 	digest := sha256.Sum256(req.Messages)
 	n := s.turn(place{chat.Conversation(ctx), at, digest}, len(r.answers))
-	return r.answers[n].play(ctx, g, fmt.Sprintf("call_%s%02d", hex.EncodeToString(digest[:6]), n), delta)
+	out, err := r.answers[n].play(ctx, g, fmt.Sprintf("call_%s%02d", hex.EncodeToString(digest[:6]), n), delta)
+	for i := range out.ToolCalls {
+		if name := v.offered(out.ToolCalls[i].Name); name != "" {
+			out.ToolCalls[i].Name = name
+		}
+	}
+	return out, err
 }
 
 func noRule(v view) string {

@@ -305,3 +305,18 @@ func TestManual(t *testing.T) {
 		}
 	}
 }
+
+func TestFullNamesOfFunctions(t *testing.T) {
+	for _, name := range []string{"git.push", "git__push"} {
+		s := script(t, "rules:\n  - when: {tool: "+name+"}\n    say: Pushed.\n  - when: {offered: "+name+"}\n    call: {tool: "+name+"}\n")
+		req := chat.Request{Messages: messages("user: push"), Tools: []chat.Tool{{Name: "git__push"}}}
+		got, err := s.Complete(context.Background(), req, nil)
+		if err != nil || len(got.ToolCalls) != 1 || got.ToolCalls[0].Name != "git__push" {
+			t.Errorf("%s: called %+v, %v", name, got.ToolCalls, err)
+		}
+		req.Messages = messages("user: push", "tool git__push: done")
+		if got, err := s.Complete(context.Background(), req, nil); told(got, err) != told(chat.Response{Text: new("Pushed.")}, nil) {
+			t.Errorf("%s: after the result it said %s", name, told(got, err))
+		}
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 )
@@ -199,7 +200,7 @@ func (run *Run) outcome(ctx context.Context, c Call, res result) (a Answer, kept
 	case res.err == nil && !fits(res.answer):
 		f = Failure{Broken, "the handler's answer is no JSON"}
 	case res.err == nil:
-		return res.answer, true
+		return legible(res.answer), true
 	case errors.As(res.err, &p):
 		run.r.Log.Error("a handler panicked", "job", run.lease.String(), "kind", c.Kind, "stack", string(p.stack))
 		f = Failure{Broke, p.Error()}
@@ -210,12 +211,22 @@ func (run *Run) outcome(ctx context.Context, c Call, res result) (a Answer, kept
 	case cause != nil:
 		return Answer{}, false
 	default:
-		return Answer{Failure: &Failure{Broken, res.err.Error()}}, true
+		return legible(Answer{Failure: &Failure{Broken, res.err.Error()}}), true
 	}
 	if c.Once && !errors.Is(res.err, errNotBegun) && f.Kind != Broken {
 		f = Failure{Unknown, "it may have happened: " + f.Message}
 	}
-	return Answer{Failure: &f}, true
+	return legible(Answer{Failure: &f}), true
+}
+
+// legible makes a failure UTF-8, so that the flow sees it now as it will read it
+// from the record.
+func legible(a Answer) Answer {
+	if a.Failure != nil {
+		f := Failure{strings.ToValidUTF8(a.Failure.Kind, "\uFFFD"), strings.ToValidUTF8(a.Failure.Message, "\uFFFD")}
+		a.Failure = &f
+	}
+	return a
 }
 
 func fits(a Answer) bool { return len(a.Value) == 0 || json.Valid(a.Value) }

@@ -333,6 +333,9 @@ func (s *sim) cleanUp() {
 
 // judge holds the run to the promises.
 func (s *sim) judge() {
+	if s.t.Failed() {
+		return
+	}
 	h, err := s.journal.History(ctx, s.id)
 	if err != nil || h.Job.End == nil {
 		s.t.Errorf("the job has no end: %+v, %v", h.Job, err)

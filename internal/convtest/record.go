@@ -114,6 +114,9 @@ func (r *taker) turn(events []conversation.Event, trace []loop.Line) *Turn {
 		t.Expect.Hooks = a.hooks
 	}
 	r.expect(t, events)
+	if last := events[len(events)-1].Kind; last != conversation.BotTurnEnded && last != conversation.SessionEnded && p.broken == "" {
+		t.notes = append(t.notes, "the turn has no end: it was under way, or the export leaves ends out")
+	}
 	if p.broken != "" {
 		// How a turn goes on that was broken off nobody knows: its model fails.
 		t.Recording = append(t.Recording, Completion{Purpose: Main, Fail: p.broken})

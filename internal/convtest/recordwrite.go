@@ -27,6 +27,9 @@ func Write(c *Conversation, comment string) ([]byte, error) {
 		w.turn(t)
 	}
 	data := []byte(w.b.String())
+	if len(data) > maxFile {
+		return data, fmt.Errorf("the conversation makes a test of more than %d MiB, which nobody could read; record a shorter one", maxFile>>20)
+	}
 	if _, findings := parse("", data); finding.HasErrors(findings) {
 		f := findings[0]
 		return data, fmt.Errorf("the test cannot be read again: line %d: %s", f.Line, f.Message)

@@ -84,6 +84,7 @@ type rewording struct {
 	written  string
 	response string
 	turns    [][]apptest.Answer // before the one with the text
+	earlier  []string           // texts of these turns
 	before   []apptest.Answer   // of the turn, before the request to reword
 	after    []apptest.Answer   // of the turn, after it
 	ahead    []string           // texts before it in the turn
@@ -95,20 +96,20 @@ func rewordings() []rewording {
 	plain := []apptest.Answer{starts("plain"), apptest.Says("hi")}
 	pay := func(fail bool) apptest.Answer { return apptest.Call("pay", map[string]any{"fail": fail}) }
 	rest := []apptest.Answer{apptest.Says("the rest")}
-	said := []string{"the rest"}
+	said, hi, asks := []string{"the rest"}, []string{"[began]", "hi"}, []string{"[began]", "hi", "[ask_pay]"}
 	return []rewording{
 		{name: "on activation", written: "[began]", response: "utter_began", before: []apptest.Answer{starts("talk")}, after: rest, behind: said},
-		{name: "when a condition holds", written: "[many]", response: "utter_many", turns: [][]apptest.Answer{talk}, before: []apptest.Answer{apptest.Call("count", map[string]any{"n": 3})}, after: rest, behind: said},
-		{name: "confirmation question", written: "[ask_pay]", response: "utter_ask_pay", turns: [][]apptest.Answer{talk}, before: []apptest.Answer{pay(false)}},
-		{name: "denial", written: "[no_pay]", response: "utter_no_pay", turns: [][]apptest.Answer{talk, {pay(false), asWritten}}, before: []apptest.Answer{no}},
-		{name: "on_success", written: "[paid]", response: "utter_paid", turns: [][]apptest.Answer{talk, {pay(false), asWritten}}, before: []apptest.Answer{yes}, after: rest, behind: said},
-		{name: "on_failure", written: "[unpaid]", response: "utter_unpaid", turns: [][]apptest.Answer{talk, {pay(true), asWritten}}, before: []apptest.Answer{yes}, after: rest, behind: said},
+		{name: "when a condition holds", written: "[many]", response: "utter_many", turns: [][]apptest.Answer{talk}, earlier: hi, before: []apptest.Answer{apptest.Call("count", map[string]any{"n": 3})}, after: rest, behind: said},
+		{name: "confirmation question", written: "[ask_pay]", response: "utter_ask_pay", turns: [][]apptest.Answer{talk}, earlier: hi, before: []apptest.Answer{pay(false)}},
+		{name: "denial", written: "[no_pay]", response: "utter_no_pay", turns: [][]apptest.Answer{talk, {pay(false), asWritten}}, earlier: asks, before: []apptest.Answer{no}},
+		{name: "on_success", written: "[paid]", response: "utter_paid", turns: [][]apptest.Answer{talk, {pay(false), asWritten}}, earlier: asks, before: []apptest.Answer{yes}, after: rest, behind: said},
+		{name: "on_failure", written: "[unpaid]", response: "utter_unpaid", turns: [][]apptest.Answer{talk, {pay(true), asWritten}}, earlier: asks, before: []apptest.Answer{yes}, after: rest, behind: said},
 		{name: "action of a block", written: "[form]", response: "utter_form", before: []apptest.Answer{starts("form"), nothing}, after: []apptest.Answer{asWritten}, behind: []string{"[ask_name]"}},
 		{name: "question of a block", written: "[ask_name]", response: "utter_ask_name", before: []apptest.Answer{starts("form"), nothing, asWritten}, ahead: []string{"[form]"}},
-		{name: "confirmation question of a block", written: "[ask_send]", response: "utter_ask_send", turns: [][]apptest.Answer{{starts("form"), nothing, asWritten, asWritten}},
+		{name: "confirmation question of a block", written: "[ask_send]", response: "utter_ask_send", turns: [][]apptest.Answer{{starts("form"), nothing, asWritten, asWritten}}, earlier: []string{"[form]", "[ask_name]"},
 			before: []apptest.Answer{sets(map[string]any{"name": "Ada"})}},
-		{name: "anything else", written: anythingElse, response: "utter_ask_wants_to_continue", turns: [][]apptest.Answer{plain}, before: []apptest.Answer{finishes}},
-		{name: "back to", written: "Shall we go back to Plain (Is plain)?", response: "utter_ask_wants_to_resume", turns: [][]apptest.Answer{plain, talk}, before: []apptest.Answer{finishes}},
+		{name: "anything else", written: anythingElse, response: "utter_ask_wants_to_continue", turns: [][]apptest.Answer{plain}, earlier: hi[1:], before: []apptest.Answer{finishes}},
+		{name: "back to", written: "Shall we go back to Plain (Is plain)?", response: "utter_ask_wants_to_resume", turns: [][]apptest.Answer{plain, talk}, earlier: []string{"hi", "[began]", "hi"}, before: []apptest.Answer{finishes}},
 		{name: "cannot help", written: "I'm sorry, that lies outside what I can help with.", response: "utter_decline_out_of_domain", before: []apptest.Answer{apptest.Call("cannot_help", map[string]any{"in_domain": false})}},
 	}
 }

@@ -3,6 +3,8 @@ package loop
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/belay-run/belay/hook"
@@ -45,8 +47,8 @@ func settings(raw json.RawMessage) (map[string]json.RawMessage, []string) {
 	}
 	out := map[string]json.RawMessage{}
 	var left []string
-	for key, value := range given {
-		if settable(key, bytes.TrimSpace(value)) {
+	for _, key := range slices.Sorted(maps.Keys(given)) {
+		if value := given[key]; settable(key, bytes.TrimSpace(value)) {
 			out[key] = value
 		} else {
 			left = append(left, key)

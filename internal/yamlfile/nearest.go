@@ -28,7 +28,7 @@ func Nearest(word string, names []string) string {
 	}
 	best, least := "", 0
 	for _, name := range sorted(names) {
-		d := distance(strings.ToLower(word), strings.ToLower(name))
+		d := Distance(strings.ToLower(word), strings.ToLower(name))
 		if d > max(1, len(name)/3) || d > 3 {
 			continue
 		}
@@ -39,9 +39,9 @@ func Nearest(word string, names []string) string {
 	return best
 }
 
-// distance counts the letters to insert, drop, change or swap with their
+// Distance counts the letters to insert, drop, change or swap with their
 // neighbour on the way from a to b.
-func distance(a, b string) int {
+func Distance(a, b string) int {
 	x, y := []rune(a), []rune(b)
 	before, last, row := make([]int, len(y)+1), make([]int, len(y)+1), make([]int, len(y)+1)
 	for j := range last {
@@ -78,11 +78,14 @@ var (
 // SecretLike says that a text holds what looks like a key or token.
 func SecretLike(text string) bool { return secretLike.MatchString(text) }
 
+// NotShown stands in a message for a word that may be a secret.
+const NotShown = "(not shown)"
+
 // Shown quotes a word of the author's for a message. What does not look like a
-// name may be a secret that slipped to the wrong place, and is not shown.
+// name may be a secret that slipped to the wrong place, and is [NotShown].
 func Shown(word string) string {
 	if !plainKey.MatchString(word) || SecretLike(word) {
-		return "(not shown)"
+		return NotShown
 	}
 	return strconv.Quote(word)
 }

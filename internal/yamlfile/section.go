@@ -2,6 +2,7 @@ package yamlfile
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,6 +14,7 @@ import (
 // Reader collects the findings of one file.
 type Reader struct {
 	file     string
+	above    int // lines of the file above the YAML that is being parsed
 	findings *[]finding.Finding
 }
 
@@ -25,10 +27,17 @@ func NewReader(file string, findings *[]finding.Finding) *Reader {
 // File returns the file's name as it stands in findings.
 func (r *Reader) File() string { return r.file }
 
+// Reported says whether something was found in these lines of the file.
+func (r *Reader) Reported(first, last int) bool {
+	return slices.ContainsFunc(*r.findings, func(f finding.Finding) bool {
+		return f.File == r.file && f.Line >= first && f.Line <= last
+	})
+}
+
 // Spot is a place in a file that something is said about.
 type Spot struct {
 	r            *Reader
-	line, column int
+	Line, Column int
 }
 
 // Whole is the file as a whole.
@@ -51,7 +60,7 @@ func (s Spot) Warn(rule, message, hint string) { s.add(finding.Warning, rule, me
 
 func (s Spot) add(severity finding.Severity, rule, message, hint string) {
 	*s.r.findings = append(*s.r.findings, finding.Finding{
-		File: s.r.file, Line: s.line, Column: s.column, Rule: rule, Severity: severity, Message: message, Hint: hint,
+		File: s.r.file, Line: s.Line, Column: s.Column, Rule: rule, Severity: severity, Message: message, Hint: hint,
 	})
 }
 
@@ -111,6 +120,9 @@ func (s *Section) Find(key string) *Field {
 // Has says whether a key has a value.
 func (s *Section) Has(key string) bool { return s.Find(key) != nil }
 
+// Called is what a message calls the section.
+func (s *Section) Called() string { return called(s.path) }
+
 // Full is the key's name with its section's before it.
 func (s *Section) Full(key string) string {
 	if s.path == "" {
@@ -133,13 +145,14 @@ func (s *Section) Spot(key string) Spot {
 	return s.Here()
 }
 
-// Get returns the value of a key if it is of the kind wanted.
+// Get returns the value of a key if it is of the kind wanted. A whole number is a
+// number too.
 func (s *Section) Get(key string, want Kind, hint string) *Node {
 	f := s.Find(key)
 	if f == nil {
 		return nil
 	}
-	if f.Value.Kind != want {
+	if f.Value.Kind != want && (want != Number || f.Value.Kind != Whole) {
 		s.R.Mismatch(f.Value, s.Full(key), want, hint)
 		return nil
 	}
@@ -148,19 +161,26 @@ func (s *Section) Get(key string, want Kind, hint string) *Node {
 
 // Text reads a text; "" when there is none. A blank one is reported.
 func (s *Section) Text(key string) string {
+	text := s.TextOrBlank(key)
+	if strings.TrimSpace(text) != "" {
+		return text
+	}
+	if f := s.Find(key); f != nil && f.Value.Kind == Text {
+		s.R.On(f.Value).Err("empty-value", s.Full(key)+" is blank", "write something there, or delete the key")
+	}
+	return ""
+}
+
+// TextOrBlank reads a text; "" when there is none.
+func (s *Section) TextOrBlank(key string) string {
 	hint := "write plain text"
 	if f := s.Find(key); f != nil && (f.Value.Kind == Whole || f.Value.Kind == Number || f.Value.Kind == Bool) {
 		hint = "put it in quotes"
 	}
-	n := s.Get(key, Text, hint)
-	switch {
-	case n == nil:
-		return ""
-	case strings.TrimSpace(n.Text) == "":
-		s.R.On(n).Err("empty-value", s.Full(key)+" is blank", "write something there, or delete the key")
-		return ""
+	if n := s.Get(key, Text, hint); n != nil {
+		return n.Text
 	}
-	return n.Text
+	return ""
 }
 
 // Needed reads a text that must be there.
@@ -239,16 +259,45 @@ func (s *Section) Sections(key string) []*Section {
 
 // Count reads a whole number within bounds, or reports it and gives the fallback.
 func (s *Section) Count(key string, least, most, fallback int) int {
+	if v := s.Within(key, least, most, "correct the number"); v != nil {
+		return *v
+	}
+	return fallback
+}
+
+// Within reads a whole number within bounds; nil when there is none. One beyond
+// them is reported with the hint.
+func (s *Section) Within(key string, least, most int, hint string) *int {
 	n := s.Get(key, Whole, "write a whole number without quotes")
 	if n == nil {
-		return fallback
+		return nil
 	}
 	v, err := strconv.Atoi(n.Text)
 	if err != nil || v < least || v > most {
-		s.R.On(n).Err("bad-value", fmt.Sprintf("%s must be from %d to %d", s.Full(key), least, most), "correct the number")
-		return fallback
+		s.R.On(n).Err("bad-value", fmt.Sprintf("%s must be from %d to %d", s.Full(key), least, most), hint)
+		return nil
 	}
-	return v
+	return &v
+}
+
+// Number reads a number within bounds; nil when there is none.
+func (s *Section) Number(key string, least, most float64) *float64 {
+	n := s.Get(key, Number, "write a number without quotes")
+	if n == nil {
+		return nil
+	}
+	v, err := strconv.ParseFloat(n.Text, 64)
+	if err != nil || math.IsNaN(v) || v < least || v > most {
+		s.R.On(n).Err("bad-value", fmt.Sprintf("%s must be from %v to %v", s.Full(key), least, most), "correct the number")
+		return nil
+	}
+	return &v
+}
+
+// Flag reads true or false; false when there is none.
+func (s *Section) Flag(key string) bool {
+	n := s.Get(key, Bool, "write true or false without quotes")
+	return n != nil && n.Text == "true"
 }
 
 // Duration reads a time such as 2s or 500ms, or a number of seconds. Under rule it
@@ -258,22 +307,28 @@ func (s *Section) Duration(key string, most, fallback time.Duration, rule string
 	if f == nil {
 		return fallback
 	}
-	var d time.Duration
-	switch f.Value.Kind {
-	case Whole, Number:
-		if seconds, err := strconv.ParseFloat(f.Value.Text, 64); err == nil && seconds > 0 && seconds <= most.Seconds() {
-			d = time.Duration(seconds * float64(time.Second))
-		}
-	case Text:
-		if v, err := time.ParseDuration(f.Value.Text); err == nil && v <= most {
-			d = v
-		}
-	}
-	if d <= 0 {
+	d, ok := f.Value.Duration(most)
+	if !ok {
 		s.R.On(f.Value).Err(rule, fmt.Sprintf("%s must be a time of more than 0 and at most %v", s.Full(key), most), "write for example 2s or 500ms")
 		return fallback
 	}
 	return d
+}
+
+// Duration is the value as a time: a number of seconds, or a text such as 2s or
+// 500ms. It is not ok when it is none, 0 or less, or more than most.
+func (n *Node) Duration(most time.Duration) (d time.Duration, ok bool) {
+	switch n.Kind {
+	case Whole, Number:
+		if seconds, err := strconv.ParseFloat(n.Text, 64); err == nil && seconds > 0 && seconds <= most.Seconds() {
+			d = time.Duration(seconds * float64(time.Second))
+		}
+	case Text:
+		if v, err := time.ParseDuration(n.Text); err == nil && v <= most {
+			d = v
+		}
+	}
+	return d, d > 0
 }
 
 // Sub opens the value of a key as a section of its own.
@@ -299,16 +354,39 @@ func (s *Section) Rest() []*Field {
 	return out
 }
 
-// Close reports every key that nobody asked for as unknown, and the empty ones. At
-// the top of a file keys that begin with "x-" are the author's own, as a place for
-// anchors.
+// Close reports every key that nobody asked for as unknown, and the empty ones.
 func (s *Section) Close() {
-	for _, f := range s.Rest() {
-		if s.path != "" || !strings.HasPrefix(f.Name, "x-") {
-			s.R.Key(f).Err("unknown-key", fmt.Sprintf("unknown key %s in %s", Shown(f.Name), called(s.path)), Meant(f.Name, s.known))
-		}
-	}
+	s.Unknown()
 	s.Empty()
+}
+
+// Unknown reports every key that nobody asked for. At the top of a file keys that
+// begin with "x-" are the author's own, as a place for anchors.
+func (s *Section) Unknown() {
+	for _, f := range s.Rest() {
+		if s.path == "" && strings.HasPrefix(f.Name, "x-") || s.Slip(f) {
+			continue
+		}
+		hint := "delete it"
+		if len(s.known) > 0 {
+			hint += ", or use one of " + strings.Join(s.Known(), ", ")
+		}
+		s.unknown(f, hint)
+	}
+}
+
+// Slip reports a key that nobody asked for if it looks like a slip of one that is
+// known, and says whether it does.
+func (s *Section) Slip(f *Field) bool {
+	near := Nearest(f.Name, s.known)
+	if near != "" {
+		s.unknown(f, fmt.Sprintf("did you mean %q?", near))
+	}
+	return near != ""
+}
+
+func (s *Section) unknown(f *Field, hint string) {
+	s.R.Key(f).Err("unknown-key", fmt.Sprintf("unknown key %s in %s", Shown(f.Name), s.Called()), hint)
 }
 
 // Empty reports the keys that the section was asked for and that have no value:

@@ -73,8 +73,23 @@ func (n *Node) Field(name string) *Node {
 // Parse reads a YAML file into a tree. It returns nil when there is nothing in
 // it or it cannot be read; the findings then say why.
 func (r *Reader) Parse(data []byte) *Node {
-	text, ok := r.plainText(data)
+	text, ok := r.Decode(data)
 	if !ok {
+		return nil
+	}
+	return r.Part(text, 0)
+}
+
+// Part is Parse for YAML that stands in a file of another kind, with that many
+// lines of the file above it. The file's encoding has been looked at by Decode.
+func (r *Reader) Part(text string, above int) *Node {
+	part := *r
+	part.above = above
+	return part.parse(text)
+}
+
+func (r *Reader) parse(text string) *Node {
+	if r.blankRuns(text) {
 		return nil
 	}
 	file := r.syntax(text)
@@ -87,7 +102,7 @@ func (r *Reader) Parse(data []byte) *Node {
 			continue
 		}
 		if body != nil {
-			r.At(place(doc.Body)).Err("yaml-documents", "the file holds more than one document", `keep one and delete the lines "---"`)
+			r.At(r.place(doc.Body)).Err("yaml-documents", "the file holds more than one document", `keep one and delete the lines "---"`)
 			return nil
 		}
 		body = doc.Body
@@ -103,32 +118,41 @@ func (r *Reader) Parse(data []byte) *Node {
 	return n
 }
 
-// plainText checks the encoding, takes a byte order mark off and makes every line
+// Decode checks a file's encoding, takes a byte order mark off and makes every line
 // end in one way.
-func (r *Reader) plainText(data []byte) (string, bool) {
+func (r *Reader) Decode(data []byte) (string, bool) {
 	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
 	if bytes.HasPrefix(data, []byte("\xff\xfe")) || bytes.HasPrefix(data, []byte("\xfe\xff")) || !utf8.Valid(data) {
 		r.Whole().Err("bad-encoding", "the file is not UTF-8 text", "save it as UTF-8")
 		return "", false
 	}
 	text := strings.ReplaceAll(string(data), "\r\n", "\n")
-	line, blank := 1, 0
+	line := 1
 	for l := range strings.Lines(text) {
 		if i := strings.IndexFunc(l, forbidden); i >= 0 {
 			r.At(line, utf8.RuneCountInString(l[:i])+1).Err("bad-encoding", "a control character stands in the file", "delete it, or write it as an escape in double quotes")
 			return "", false
 		}
+		line++
+	}
+	return text, true
+}
+
+// blankRuns reports blank lines on which the parser would spend its time.
+func (r *Reader) blankRuns(text string) bool {
+	line, blank := 1, 0
+	for l := range strings.Lines(text) {
 		blank++
 		if strings.TrimSpace(l) != "" {
 			blank = 0
 		}
 		if blank > maxBlank {
-			r.At(line, 0).Err("yaml-too-complex", fmt.Sprintf("more than %d blank lines in a row", maxBlank), "delete some of them")
-			return "", false
+			r.At(r.above+line, 0).Err("yaml-too-complex", fmt.Sprintf("more than %d blank lines in a row", maxBlank), "delete some of them")
+			return true
 		}
 		line++
 	}
-	return text, true
+	return false
 }
 
 func forbidden(c rune) bool {
@@ -145,7 +169,7 @@ func (r *Reader) syntax(text string) (file *ast.File) {
 	}()
 	tokens := lexer.Tokenize(text)
 	if at := tooComplex(tokens); at != nil {
-		r.At(at.Line, at.Column).Err("yaml-too-complex", "the file has too many or too deeply nested entries", "split or flatten it")
+		r.At(r.above+at.Line, at.Column).Err("yaml-too-complex", "the file has too many or too deeply nested entries", "split or flatten it")
 		return nil
 	}
 	file, err := parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
@@ -158,7 +182,7 @@ func (r *Reader) syntax(text string) (file *ast.File) {
 	if errors.As(err, &se) {
 		message = se.Message
 		if se.Token != nil && se.Token.Position != nil {
-			f = r.At(se.Token.Position.Line, se.Token.Position.Column)
+			f = r.At(r.above+se.Token.Position.Line, se.Token.Position.Column)
 		}
 	}
 	f.Err("yaml-syntax", message, "check indentation, quotes and brackets here and in the line before")
@@ -202,7 +226,7 @@ type converter struct {
 func (c *converter) stop(n ast.Node, rule, message, hint string) *Node {
 	if !c.stopped {
 		c.stopped = true
-		c.r.At(place(n)).Err(rule, message, hint)
+		c.r.At(c.r.place(n)).Err(rule, message, hint)
 	}
 	return &Node{}
 }
@@ -241,7 +265,7 @@ func (c *converter) convert(n ast.Node, depth int) *Node {
 		out = scalar(n)
 	}
 	if out.Line == 0 {
-		out.Line, out.Column = place(n)
+		out.Line, out.Column = c.r.place(n)
 	}
 	return c.weigh(n, out)
 }
@@ -273,7 +297,7 @@ func (c *converter) mapping(n ast.Node, values []*ast.MappingValueNode, depth in
 			merged = append(merged, c.merge(v, depth)...)
 			continue
 		}
-		line, column := place(key)
+		line, column := c.r.place(key)
 		value := c.convert(v.Value, depth+1)
 		name, ok := keyName(key)
 		if !ok {
@@ -309,7 +333,7 @@ func (c *converter) merge(v *ast.MappingValueNode, depth int) []Field {
 	var out []Field
 	for _, s := range sources {
 		if s.Kind != Mapping && !c.stopped {
-			c.r.At(place(v)).Err("wrong-type", "<< merges something that is no mapping", "let it name the anchor of a mapping")
+			c.r.At(c.r.place(v)).Err("wrong-type", "<< merges something that is no mapping", "let it name the anchor of a mapping")
 			continue
 		}
 		out = append(out, s.Fields...)
@@ -327,7 +351,7 @@ func (c *converter) tag(n *ast.TagNode, depth int) *Node {
 		return &Node{Kind: Text, Text: out.Text, Line: out.Line, Column: out.Column, size: 1}
 	case "!!int", "!!float", "!!bool", "!!null", "!!map", "!!seq":
 		if n.Value == nil {
-			line, column := place(n)
+			line, column := c.r.place(n)
 			return &Node{Line: line, Column: column, size: 1}
 		}
 		return c.convert(n.Value, depth+1)
@@ -365,8 +389,17 @@ func keyName(n ast.Node) (string, bool) {
 	return "", false
 }
 
-// place is where a value begins. The parser's own token of a mapping is its first
-// colon.
+// place is where a value begins in the file.
+func (r *Reader) place(n ast.Node) (line, column int) {
+	line, column = place(n)
+	if line > 0 {
+		line += r.above
+	}
+	return line, column
+}
+
+// place is where a value begins in what was parsed. The parser's own token of a
+// mapping is its first colon.
 func place(n ast.Node) (line, column int) {
 	switch m := n.(type) {
 	case *ast.MappingValueNode:

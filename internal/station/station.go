@@ -33,6 +33,9 @@ type Config struct {
 	Model   string
 	Version string
 	Logger  *slog.Logger
+	// Idle leaves jobs alone: they can be looked at, started and decided about, and
+	// go on with the next owner that is not idle.
+	Idle bool
 
 	// The rest is for tests and for programs that build on this package.
 
@@ -108,7 +111,11 @@ func Open(ctx context.Context, cfg Config) (_ *Station, err error) {
 	s.flows = job.NewFlows(agentjob.New(agentjob.Pinned{Addition: s.addition}))
 	s.folders = &folders{station: s, open: map[agentjob.Folder]*openFolder{}}
 	h := &handlers{servers: s.servers, folders: s.folders, model: s.models.of, newID: newID, log: cfg.Logger}
-	s.engine, err = localjob.Start(localjob.Options{Journal: s.journal, Flows: s.flows, Handlers: h.all(), Clock: cfg.Clock, Logger: cfg.Logger, Kept: s.kept})
+	journal := s.journal
+	if cfg.Idle {
+		journal = idle{journal}
+	}
+	s.engine, err = localjob.Start(localjob.Options{Journal: journal, Flows: s.flows, Handlers: h.all(), Clock: cfg.Clock, Logger: cfg.Logger, Kept: s.kept})
 	return s, err
 }
 

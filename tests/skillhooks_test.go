@@ -233,6 +233,28 @@ func TestConstraints(t *testing.T) {
 		expect(t, "the inner event", []string{inner.Name, inner.Source, inner.Skill, inner.CallID}, []string{"pay", conversation.SourceConfirmation, "sell", ""})
 	})
 
+	t.Run("T37 the calls that move through skills are seen", func(t *testing.T) {
+		a.sell(t, "t37", false)
+		help := one("cannot_help", map[string]any{"in_domain": true})
+		a.Next("t37", apptest.Calls(one("set_fields", map[string]any{"go": false}), help), asWritten, quits, asWritten, starts("rest"), apptest.Says("well"), finishes, asWritten)
+		for range 4 {
+			a.turn(t, "t37", "go on", nil)
+		}
+		want := []string{}
+		for _, batch := range [][]string{{"activate"}, {"set_fields", "cannot_help"}, {"cancel_skill"}, {"activate"}, {"complete_skill"}} {
+			for _, name := range batch {
+				want = append(want, "on_tool_call "+name, "modify_tool_call "+name)
+			}
+			for _, name := range batch {
+				if name == "set_fields" {
+					want = append(want, "tool validate_go")
+				}
+				want = append(want, "on_tool_result "+name, "modify_tool_result "+name)
+			}
+		}
+		expectLines(t, "hooks and tools", a.toolNotes("t37"), want)
+	})
+
 	t.Run("T112 a name that the skill does not offer runs no tool", func(t *testing.T) {
 		for _, name := range []string{"nap", "stray", "validate_go", "pay", "resolve_tool_confirmation", "search_knowledge", "nowhere"} {
 			sender := "t112 " + name

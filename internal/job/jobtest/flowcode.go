@@ -73,12 +73,11 @@ var forbidden = map[string]map[string]string{
 }
 
 const (
-	useNow    = "ask the time by Steps.Now, which is kept"
-	useLimit  = "give the call a Limit or the question an Until"
-	useStep   = "ask for it by Steps.Do, so that the answer is kept"
-	useEach   = "run branches by Steps.Each"
-	useSort   = "sort it first, as by slices.Sorted, or say why the order does not matter: " + AnyOrder + "…"
-	mayReason = "say why: " + AnyOrder + "…"
+	useNow   = "ask the time by Steps.Now, which is kept"
+	useLimit = "give the call a Limit or the question an Until"
+	useStep  = "ask for it by Steps.Do, so that the answer is kept"
+	useEach  = "run branches by Steps.Each"
+	useSort  = "sort it first, as by slices.Sorted, or say why the order does not matter: " + AnyOrder + "…"
 )
 
 func checkFlows(packages ...string) ([]fault, error) {

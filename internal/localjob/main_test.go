@@ -1,6 +1,8 @@
 package localjob_test
 
 import (
+	"fmt"
+	"os"
 	"testing"
 	"time"
 
@@ -10,7 +12,16 @@ import (
 	"github.com/belay-run/belay/internal/localjob"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if dir := os.Getenv("LOCALJOB_CHILD"); dir != "" {
+		if err := runTours(dir); err != nil {
+			fmt.Fprintln(os.Stderr, "child:", err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 func start(h jobtest.Host) (jobtest.Engine, error) {
 	return localjob.Start(localjob.Options{

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/belay-run/belay/internal/chat"
@@ -267,19 +266,4 @@ func (r *reader) call(s *yamlfile.Section) chat.ToolCall {
 	}
 	s.Close()
 	return c
-}
-
-// take gives a key's field and takes it out of the section, for keys that may be
-// null.
-func take(s *yamlfile.Section, key string) *yamlfile.Field {
-	s.Find(key) // it is a key that there may be
-	i := slices.IndexFunc(s.Node.Fields, func(f yamlfile.Field) bool { return f.Name == key })
-	if i < 0 {
-		return nil
-	}
-	f := s.Node.Fields[i]
-	node := *s.Node
-	node.Fields = slices.Delete(slices.Clone(node.Fields), i, i+1)
-	s.Node = &node
-	return &f
 }

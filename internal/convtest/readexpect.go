@@ -57,7 +57,7 @@ func word(s *yamlfile.Section, key string, words ...string) *Name {
 
 // nameOrNone reads a name, or null for none.
 func (r *reader) nameOrNone(s *yamlfile.Section, key string) *Name {
-	f := take(s, key)
+	f := s.Take(key)
 	if f == nil {
 		return nil
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/belay-run/belay/internal/yamlfile"
 )
 
-// events are the names of the points where a plugin's hooks stand.
-func events() []string {
+// Events are the names of the points where a plugin's hooks stand.
+func Events() []string {
 	var out []string
 	for _, p := range hook.Points {
 		if p.Dialect == hook.Plugin {
@@ -28,7 +28,7 @@ var failurePolicies = map[string]hook.Policy{"allow": hook.Open, "deny": hook.Cl
 
 func (l *loader) hook(s *yamlfile.Section) {
 	h := Hook{Place: l.place(s)}
-	s.Require("on", "name the event: "+strings.Join(events(), ", "))
+	s.Require("on", "name the event: "+strings.Join(Events(), ", "))
 	h.On = l.event(s)
 	l.call(s, &h)
 	if f := s.Find("match"); f != nil {
@@ -60,7 +60,7 @@ func (l *loader) hook(s *yamlfile.Section) {
 }
 
 func (l *loader) event(s *yamlfile.Section) *hook.Point {
-	name := s.OneOf("on", events()...)
+	name := s.OneOf("on", Events()...)
 	if name == "" {
 		return nil
 	}

@@ -123,6 +123,24 @@ func (s *Section) Has(key string) bool { return s.Find(key) != nil }
 // Called is what a message calls the section.
 func (s *Section) Called() string { return called(s.path) }
 
+// Take looks a key up that may also be null, and takes it out of the section: Close
+// does not report it as empty.
+func (s *Section) Take(key string) *Field {
+	s.Find(key) // it is a key that there may be
+	if s == nil {
+		return nil
+	}
+	i := slices.IndexFunc(s.Node.Fields, func(f Field) bool { return f.Name == key })
+	if i < 0 {
+		return nil
+	}
+	f := s.Node.Fields[i]
+	node := *s.Node
+	node.Fields = slices.Delete(slices.Clone(node.Fields), i, i+1)
+	s.Node = &node
+	return &f
+}
+
 // Full is the key's name with its section's before it.
 func (s *Section) Full(key string) string {
 	if s.path == "" {

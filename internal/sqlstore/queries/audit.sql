@@ -14,3 +14,7 @@ FROM audit
 WHERE tenant = sqlc.arg(tenant) AND seq > sqlc.arg(after)
 ORDER BY seq
 LIMIT sqlc.arg(most);
+
+-- name: ListAuditTenants :many
+SELECT DISTINCT tenant FROM audit
+ORDER BY tenant;

@@ -93,3 +93,8 @@ ORDER BY seq;
 
 -- name: DeleteTraces :exec
 DELETE FROM trace WHERE conversation = ?;
+
+-- name: ListConversationAgents :many
+SELECT DISTINCT agent FROM conversation
+WHERE tenant = ?
+ORDER BY agent;

@@ -106,3 +106,31 @@ func (q *Queries) ListAudit(ctx context.Context, arg ListAuditParams) ([]Audit, 
 	}
 	return items, nil
 }
+
+const listAuditTenants = `-- name: ListAuditTenants :many
+SELECT DISTINCT tenant FROM audit
+ORDER BY tenant
+`
+
+func (q *Queries) ListAuditTenants(ctx context.Context) ([]string, error) {
+	rows, err := q.query(ctx, q.listAuditTenantsStmt, listAuditTenants)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []string
+	for rows.Next() {
+		var tenant string
+		if err := rows.Scan(&tenant); err != nil {
+			return nil, err
+		}
+		items = append(items, tenant)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}

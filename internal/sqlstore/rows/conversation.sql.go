@@ -274,6 +274,35 @@ func (q *Queries) InsertTrace(ctx context.Context, arg InsertTraceParams) error 
 	return err
 }
 
+const listConversationAgents = `-- name: ListConversationAgents :many
+SELECT DISTINCT agent FROM conversation
+WHERE tenant = ?
+ORDER BY agent
+`
+
+func (q *Queries) ListConversationAgents(ctx context.Context, tenant string) ([]string, error) {
+	rows, err := q.query(ctx, q.listConversationAgentsStmt, listConversationAgents, tenant)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []string
+	for rows.Next() {
+		var agent string
+		if err := rows.Scan(&agent); err != nil {
+			return nil, err
+		}
+		items = append(items, agent)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const listConversations = `-- name: ListConversations :many
 SELECT sender, last_seq, created, updated,
     (SELECT count(DISTINCT event.turn) FROM event WHERE event.conversation = conversation.id AND event.turn <> '') AS turns

@@ -174,6 +174,12 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.listAuditStmt, err = db.PrepareContext(ctx, listAudit); err != nil {
 		return nil, fmt.Errorf("error preparing query ListAudit: %w", err)
 	}
+	if q.listAuditTenantsStmt, err = db.PrepareContext(ctx, listAuditTenants); err != nil {
+		return nil, fmt.Errorf("error preparing query ListAuditTenants: %w", err)
+	}
+	if q.listConversationAgentsStmt, err = db.PrepareContext(ctx, listConversationAgents); err != nil {
+		return nil, fmt.Errorf("error preparing query ListConversationAgents: %w", err)
+	}
 	if q.listConversationsStmt, err = db.PrepareContext(ctx, listConversations); err != nil {
 		return nil, fmt.Errorf("error preparing query ListConversations: %w", err)
 	}
@@ -531,6 +537,16 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing listAuditStmt: %w", cerr)
 		}
 	}
+	if q.listAuditTenantsStmt != nil {
+		if cerr := q.listAuditTenantsStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing listAuditTenantsStmt: %w", cerr)
+		}
+	}
+	if q.listConversationAgentsStmt != nil {
+		if cerr := q.listConversationAgentsStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing listConversationAgentsStmt: %w", cerr)
+		}
+	}
 	if q.listConversationsStmt != nil {
 		if cerr := q.listConversationsStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing listConversationsStmt: %w", cerr)
@@ -790,6 +806,8 @@ type Queries struct {
 	insertTokenStmt             *sql.Stmt
 	insertTraceStmt             *sql.Stmt
 	listAuditStmt               *sql.Stmt
+	listAuditTenantsStmt        *sql.Stmt
+	listConversationAgentsStmt  *sql.Stmt
 	listConversationsStmt       *sql.Stmt
 	listDueMessagesStmt         *sql.Stmt
 	listEventsStmt              *sql.Stmt
@@ -880,6 +898,8 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		insertTokenStmt:             q.insertTokenStmt,
 		insertTraceStmt:             q.insertTraceStmt,
 		listAuditStmt:               q.listAuditStmt,
+		listAuditTenantsStmt:        q.listAuditTenantsStmt,
+		listConversationAgentsStmt:  q.listConversationAgentsStmt,
 		listConversationsStmt:       q.listConversationsStmt,
 		listDueMessagesStmt:         q.listDueMessagesStmt,
 		listEventsStmt:              q.listEventsStmt,

@@ -254,8 +254,8 @@ func (r *remote) run(ctx context.Context, c turn.ToolCall) turn.ToolAnswer {
 	if a.Outcome != mcphost.OK {
 		r.log.Warn("a tool of an MCP server failed", "server", c.Server, "tool", c.Tool, "outcome", a.Outcome, "took", a.Took, "waited", a.Waited, "turn", c.Turn)
 	}
-	if len(a.Value) > 0 && a.Value[0] == '{' {
-		out.Text = rawjson.Written(a.Value)
+	if given := a.Given(); rawjson.IsObject(given) {
+		out.Text = rawjson.Written(given)
 	}
 	return out
 }

@@ -76,6 +76,17 @@ func onlyResult(raw json.RawMessage) (json.RawMessage, bool) {
 	return inner, ok
 }
 
+// Given is what the function gave: Value without what the server's SDK has put
+// around it.
+func (a Answer) Given() json.RawMessage {
+	if a.Wrapped {
+		if inner, ok := onlyResult(a.Value); ok {
+			return inner
+		}
+	}
+	return a.Value
+}
+
 // kind says in words what was answered.
 func (a Answer) kind() string {
 	raw := bytes.TrimSpace(a.Value)

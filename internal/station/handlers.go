@@ -131,9 +131,9 @@ func (h *handlers) tool(ctx context.Context, c job.Call) (job.Answer, error) {
 	got := server.Call(ctx, mcphost.CallRequest{Tool: in.Function, Timeout: in.Limit, Arguments: in.Arguments})
 	switch got.Outcome {
 	case mcphost.OK:
-		return answer(agentjob.ToolAnswer{Value: got.Value, Text: text(got), Made: true})
+		return answer(agentjob.ToolAnswer{Value: got.Given(), Text: text(got), Made: true})
 	case mcphost.Error:
-		return answer(agentjob.ToolAnswer{Value: got.Value, Text: text(got), IsError: true, Made: true})
+		return answer(agentjob.ToolAnswer{Value: got.Given(), Text: text(got), IsError: true, Made: true})
 	case mcphost.Unavailable:
 		h.log.Error("a tool cannot be reached", "tool", full, "error", got.Failure)
 		return answer(agentjob.ToolAnswer{Text: fmt.Sprintf("Error: %s could not be reached. Nothing was done.", full), IsError: true})
@@ -148,8 +148,8 @@ func (h *handlers) tool(ctx context.Context, c job.Call) (job.Answer, error) {
 
 // text is what a model reads of a tool's answer.
 func text(a mcphost.Answer) string {
-	if len(a.Value) > 0 && a.Value[0] == '{' {
-		return rawjson.Written(a.Value)
+	if given := a.Given(); rawjson.IsObject(given) {
+		return rawjson.Written(given)
 	}
 	return a.Text
 }

@@ -40,6 +40,7 @@ type fake struct {
 	records   []job.Record
 	approvals []Approval
 	changed   []chan struct{}
+	left      chan struct{} // gets a value when a feed has ended
 	decide    func(a *Approval, by string, answer approval.Answer) error
 	plugins   []Plugin
 	hooks     []Hook
@@ -169,6 +170,7 @@ func (f *fake) ApprovalChanges(string) (<-chan struct{}, func()) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		f.changed = slices.DeleteFunc(f.changed, func(o chan struct{}) bool { return o == c })
+		f.left <- struct{}{}
 	}
 }
 
@@ -310,7 +312,7 @@ type world struct {
 
 func newWorld(t *testing.T, cfg Config) *world {
 	t.Helper()
-	f := &fake{health: Health{OK: true, Version: "1"}}
+	f := &fake{health: Health{OK: true, Version: "1"}, left: make(chan struct{}, 100)}
 	w := &world{fake: f, log: &logged{}, secret: map[string]access.Secret{}}
 	for _, name := range []string{"viewer", "approver", "admin", "other"} {
 		role, err := access.ParseRole(strings.Replace(name, "other", "admin", 1))
@@ -386,6 +388,18 @@ func wantBody(t *testing.T, rec *httptest.ResponseRecorder, status int, body str
 	if got := strings.TrimSuffix(rec.Body.String(), "\n"); rec.Code != status || got != body {
 		t.Errorf("got %d %s\nwant %d %s", rec.Code, got, status, body)
 	}
+}
+
+// Serve serves what a test has of a service; the rest is not there.
+func Serve(t *testing.T, s Service) (addr string, stop func() error) {
+	t.Helper()
+	f := &fake{}
+	s.Jobs, s.Approvals, s.Plugins, s.Hooks, s.Policies = f, f, f, f, f
+	server, err := New(s, Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return (&world{Server: server}).start(t)
 }
 
 // start serves on a real port until the test ends.

@@ -95,7 +95,7 @@ CREATE TABLE outbox (
     delivered INTEGER NOT NULL, -- 0 for not
     UNIQUE (tenant, target, event, subject)
 );
-CREATE INDEX outbox_due ON outbox (due) WHERE due > 0;
+CREATE INDEX outbox_due ON outbox (target, due) WHERE due > 0;
 
 -- +goose Down
 DROP TABLE outbox;

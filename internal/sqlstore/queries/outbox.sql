@@ -6,7 +6,7 @@ ON CONFLICT (tenant, target, event, subject) DO NOTHING;
 -- name: ListDueMessages :many
 SELECT id, tenant, target, event, subject, body, created, due, tries, failure, delivered
 FROM outbox
-WHERE due > 0 AND due <= sqlc.arg(now)
+WHERE target = sqlc.arg(target) AND due > 0 AND due <= sqlc.arg(now)
 ORDER BY due, id
 LIMIT sqlc.arg(most);
 
@@ -19,7 +19,7 @@ LIMIT sqlc.arg(most);
 
 -- name: GetNextDue :one
 SELECT CAST(coalesce(min(due), 0) AS INTEGER) FROM outbox
-WHERE due > 0;
+WHERE target = ? AND due > 0;
 
 -- name: MessageDelivered :exec
 UPDATE outbox SET delivered = ?, due = 0, tries = tries + 1, failure = ''
@@ -31,4 +31,4 @@ WHERE id = ?;
 
 -- name: DropMessages :execrows
 DELETE FROM outbox
-WHERE due = 0 AND created < ?;
+WHERE created < ?;

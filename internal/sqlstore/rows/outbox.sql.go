@@ -11,7 +11,7 @@ import (
 
 const dropMessages = `-- name: DropMessages :execrows
 DELETE FROM outbox
-WHERE due = 0 AND created < ?
+WHERE created < ?
 `
 
 func (q *Queries) DropMessages(ctx context.Context, created int64) (int64, error) {
@@ -24,11 +24,11 @@ func (q *Queries) DropMessages(ctx context.Context, created int64) (int64, error
 
 const getNextDue = `-- name: GetNextDue :one
 SELECT CAST(coalesce(min(due), 0) AS INTEGER) FROM outbox
-WHERE due > 0
+WHERE target = ? AND due > 0
 `
 
-func (q *Queries) GetNextDue(ctx context.Context) (int64, error) {
-	row := q.queryRow(ctx, q.getNextDueStmt, getNextDue)
+func (q *Queries) GetNextDue(ctx context.Context, target string) (int64, error) {
+	row := q.queryRow(ctx, q.getNextDueStmt, getNextDue, target)
 	var column_1 int64
 	err := row.Scan(&column_1)
 	return column_1, err
@@ -37,18 +37,19 @@ func (q *Queries) GetNextDue(ctx context.Context) (int64, error) {
 const listDueMessages = `-- name: ListDueMessages :many
 SELECT id, tenant, target, event, subject, body, created, due, tries, failure, delivered
 FROM outbox
-WHERE due > 0 AND due <= ?1
+WHERE target = ?1 AND due > 0 AND due <= ?2
 ORDER BY due, id
-LIMIT ?2
+LIMIT ?3
 `
 
 type ListDueMessagesParams struct {
-	Now  int64
-	Most int64
+	Target string
+	Now    int64
+	Most   int64
 }
 
 func (q *Queries) ListDueMessages(ctx context.Context, arg ListDueMessagesParams) ([]Outbox, error) {
-	rows, err := q.query(ctx, q.listDueMessagesStmt, listDueMessages, arg.Now, arg.Most)
+	rows, err := q.query(ctx, q.listDueMessagesStmt, listDueMessages, arg.Target, arg.Now, arg.Most)
 	if err != nil {
 		return nil, err
 	}

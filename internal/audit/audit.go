@@ -251,3 +251,18 @@ func ParseHead(s string) (h Head, err error) {
 	}
 	return h, nil
 }
+
+type alongKey struct{}
+
+// Along returns a context for one change: a store that makes the change under it
+// records the facts in the change's transaction. For ports that know nothing of
+// this package.
+func Along(ctx context.Context, facts ...Fact) context.Context {
+	return context.WithValue(ctx, alongKey{}, facts)
+}
+
+// AlongOf gives the facts that go along with a change.
+func AlongOf(ctx context.Context) []Fact {
+	facts, _ := ctx.Value(alongKey{}).([]Fact)
+	return facts
+}

@@ -244,3 +244,13 @@ func TestFactsAreNames(t *testing.T) {
 		}
 	}
 }
+
+func TestFactsGoAlongWithAChange(t *testing.T) {
+	if got := AlongOf(t.Context()); got != nil {
+		t.Error(got)
+	}
+	f := Fact{Actor: "ann"}
+	if got := AlongOf(Along(t.Context(), f)); len(got) != 1 || got[0].Actor != "ann" {
+		t.Error(got)
+	}
+}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/belay-run/belay/internal/audit"
 	"github.com/belay-run/belay/internal/conversation"
+	"github.com/belay-run/belay/internal/job"
 )
 
 // recorded is a tenant's record as "actor action subject data" lines; it fails the
@@ -179,4 +180,53 @@ func TestSwitchesOfHooksAreRecorded(t *testing.T) {
 	if err := guest.Record(t.Context(), audit.Fact{}); !errors.Is(err, ErrReadOnly) {
 		t.Error(err)
 	}
+}
+
+// What is decided about a job, and the record of it, stand or fall together.
+func TestWhatIsDoneToJobsIsRecordedWithIt(t *testing.T) {
+	s := open(t, t.TempDir(), Options{})
+	jobs := s.Jobs()
+	id := job.ID{Tenant: "main", Job: "j1"}
+	along := func(action audit.Action, actor string) context.Context {
+		return audit.Along(t.Context(), audit.Fact{Tenant: "main", Actor: actor, Action: action, Subject: "j1"})
+	}
+	order := job.Order{ID: id, Flow: "f", Created: at}
+	if err := jobs.Create(along(audit.JobStarted, ""), order); err == nil { // by nobody
+		t.Error("made without a record")
+	}
+	if _, err := jobs.Get(t.Context(), id); !errors.Is(err, job.ErrNoJob) {
+		t.Error(err)
+	}
+	if err := jobs.Create(along(audit.JobStarted, "ann"), order); err != nil {
+		t.Fatal(err)
+	}
+	if err := jobs.Create(along(audit.JobStarted, "bob"), order); !errors.Is(err, job.ErrExists) {
+		t.Error(err)
+	}
+	leases, err := jobs.Claim(t.Context(), job.Claim{Owner: "o", Now: at, Until: at.Add(time.Hour), Limit: 1})
+	if err != nil || len(leases) != 1 {
+		t.Fatal(leases, err)
+	}
+	q := job.Question{Key: "k", Kind: "approval", Input: []byte(`{}`)}
+	if err := jobs.Keep(t.Context(), leases[0], []job.Record{{At: at, What: job.Asked, Key: q.Key, Kind: q.Kind, Digest: q.Digest(), Input: q.Input}}); err != nil {
+		t.Fatal(err)
+	}
+	for _, who := range []string{"ann", "bob"} {
+		err := jobs.Decide(along(audit.ApprovalDecided, who), job.Decision{ID: id, Key: q.Key, Digest: q.Digest(), By: who, At: at})
+		if who == "bob" != errors.Is(err, job.ErrDecided) {
+			t.Error(who, err)
+		}
+	}
+	for _, who := range []string{"cleo", "dan"} { // the first counts
+		if err := jobs.Cancel(along(audit.JobCancelled, who), id, job.Cancellation{By: who, At: at}); err != nil {
+			t.Error(who, err)
+		}
+	}
+	if err := jobs.End(t.Context(), leases[0], job.End{State: job.Cancelled}, at); err != nil {
+		t.Fatal(err)
+	}
+	if err := jobs.Delete(along(audit.JobDeleted, "eve"), id); err != nil {
+		t.Fatal(err)
+	}
+	wantRecorded(t, s, "main", "ann job.started j1 {}", "ann approval.decided j1 {}", "cleo job.cancelled j1 {}", "eve job.deleted j1 {}")
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/belay-run/belay/internal/audit"
 	"github.com/belay-run/belay/internal/job"
 	"github.com/belay-run/belay/internal/sqlstore/rows"
 )
@@ -42,8 +43,8 @@ func (j *Jobs) Pending(ctx context.Context, tenant string) ([]job.Pending, error
 }
 
 // Decide implements [job.Desk].
-func (j *Jobs) Decide(ctx context.Context, d job.Decision) error {
-	h, err := j.open(ctx, j.s.reader, d.ID)
+func (j *Jobs) Decide(caller context.Context, d job.Decision) error {
+	h, err := j.open(caller, j.s.reader, d.ID)
 	if err != nil {
 		return fmt.Errorf("decide: %w", explain(j.s.path, err))
 	}
@@ -61,7 +62,10 @@ func (j *Jobs) Decide(ctx context.Context, d job.Decision) error {
 		if err := b.q.CountDecision(ctx, rows.CountDecisionParams{At: nanos(d.At), ID: h.row}); err != nil {
 			return err
 		}
-		return b.q.WakeJob(ctx, rows.WakeJobParams{At: nanos(d.At), ID: h.row})
+		if err := b.q.WakeJob(ctx, rows.WakeJobParams{At: nanos(d.At), ID: h.row}); err != nil {
+			return err
+		}
+		return b.record(ctx, audit.AlongOf(caller)...)
 	}})
 }
 
@@ -102,8 +106,8 @@ func (h *jobHandle) mayDecide(ctx context.Context, b *batch, d job.Decision, key
 }
 
 // Cancel implements [job.Desk].
-func (j *Jobs) Cancel(ctx context.Context, id job.ID, c job.Cancellation) error {
-	h, err := j.open(ctx, j.s.reader, id)
+func (j *Jobs) Cancel(caller context.Context, id job.ID, c job.Cancellation) error {
+	h, err := j.open(caller, j.s.reader, id)
 	if err != nil {
 		return fmt.Errorf("cancel a job: %w", explain(j.s.path, err))
 	}
@@ -130,6 +134,9 @@ func (j *Jobs) Cancel(ctx context.Context, id job.ID, c job.Cancellation) error 
 		if err := b.q.CancelJob(ctx, rows.CancelJobParams{At: nanos(c.At), ID: h.row}); err != nil {
 			return err
 		}
-		return b.q.WakeJob(ctx, rows.WakeJobParams{At: nanos(c.At), ID: h.row})
+		if err := b.q.WakeJob(ctx, rows.WakeJobParams{At: nanos(c.At), ID: h.row}); err != nil {
+			return err
+		}
+		return b.record(ctx, audit.AlongOf(caller)...)
 	}})
 }

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/belay-run/belay/internal/audit"
 	"github.com/belay-run/belay/internal/job"
 	"github.com/belay-run/belay/internal/sqlstore/rows"
 	"github.com/belay-run/belay/internal/vault"
@@ -115,7 +116,7 @@ func (j *Jobs) read(ctx context.Context, doing string, f func(q *rows.Queries) e
 }
 
 // Create implements [job.Register].
-func (j *Jobs) Create(_ context.Context, o job.Order) error {
+func (j *Jobs) Create(caller context.Context, o job.Order) error {
 	if j.s.writer == nil {
 		return ErrReadOnly
 	}
@@ -140,7 +141,10 @@ func (j *Jobs) Create(_ context.Context, o job.Order) error {
 		if err != nil {
 			return fmt.Errorf("store the job: %w", err)
 		}
-		return h.putText(ctx, b, textInput, text, blob)
+		if err := h.putText(ctx, b, textInput, text, blob); err != nil {
+			return err
+		}
+		return b.record(ctx, audit.AlongOf(caller)...)
 	}})
 	if err == nil {
 		j.keep(h)
@@ -240,7 +244,7 @@ func (j *Jobs) History(ctx context.Context, id job.ID) (got job.History, err err
 
 // Delete implements [job.Register]. No file of the folder has the job's data key
 // any more when it returns; see [Store.Delete].
-func (j *Jobs) Delete(_ context.Context, id job.ID) error {
+func (j *Jobs) Delete(caller context.Context, id job.ID) error {
 	return j.write("delete a job", &write{
 		shred: true,
 		apply: func(ctx context.Context, b *batch) error {
@@ -266,7 +270,10 @@ func (j *Jobs) Delete(_ context.Context, id job.ID) error {
 					return err
 				}
 			}
-			return b.q.WipeDataKey(ctx, row.KeyID)
+			if err := b.q.WipeDataKey(ctx, row.KeyID); err != nil {
+				return err
+			}
+			return b.record(ctx, audit.AlongOf(caller)...)
 		},
 		settled: func() { j.forget(id) },
 	})

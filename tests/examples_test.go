@@ -10,6 +10,7 @@ import (
 	"github.com/belay-run/belay/hook"
 	"github.com/belay-run/belay/internal/app"
 	"github.com/belay-run/belay/internal/app/apptest"
+	"github.com/belay-run/belay/internal/convtest"
 )
 
 func TestExamplesHaveNoFindings(t *testing.T) {
@@ -83,5 +84,43 @@ func TestDemo(t *testing.T) {
 		if strings.Contains(kept, secret) {
 			t.Errorf("%q got past the hooks", secret)
 		}
+	}
+}
+
+// TestExamplesPassTheirTests runs the conversations that the examples bring.
+func TestExamplesPassTheirTests(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"bank", "clinic"} {
+		t.Run(name, func(t *testing.T) {
+			dir := filepath.Join("..", "examples", name)
+			paths, err := filepath.Glob(filepath.Join(dir, "tests", "*.yml"))
+			if err != nil || len(paths) == 0 {
+				t.Fatalf("%d files, %v", len(paths), err)
+			}
+			var files []*convtest.File
+			for _, path := range paths {
+				f, findings := convtest.Read(path)
+				if len(findings) > 0 {
+					t.Fatal(findings)
+				}
+				files = append(files, f)
+			}
+			report, err := convtest.Run(t.Context(), convtest.Config{App: app.Config{Dir: dir}}, files)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, f := range report.Files {
+				for _, r := range f.Results {
+					if r.Status == convtest.Passed {
+						continue
+					}
+					var b strings.Builder
+					if err := convtest.WriteFile(&b, f, false); err != nil {
+						t.Fatal(err)
+					}
+					t.Fatal(b.String())
+				}
+			}
+		})
 	}
 }

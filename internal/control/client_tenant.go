@@ -50,6 +50,12 @@ func (c *Client) Hooks(ctx context.Context, q HookQuery) ([]Hook, error) {
 	return out.Hooks, err
 }
 
+// ShadowReport says what hooks that only look on would have changed in the newest
+// jobs; jobs 0 is the server's number.
+func (c *Client) ShadowReport(ctx context.Context, jobs int) (out ShadowReport, err error) {
+	return out, c.get(ctx, "/v1/hooks/shadow", set(url.Values{}, "jobs", number(jobs)), &out)
+}
+
 // Policy gives the current policy.
 func (c *Client) Policy(ctx context.Context) (out Policy, err error) {
 	return out, c.get(ctx, "/v1/policy", nil, &out)

@@ -174,7 +174,7 @@ func (s Service) missing() string {
 		there bool
 	}{
 		{"gate", s.Gate != nil}, {"jobs", s.Jobs != nil}, {"approvals", s.Approvals != nil}, {"plugins", s.Plugins != nil}, {"hooks", s.Hooks != nil},
-		{"policies", s.Policies != nil}, {"audit record", s.Audit != nil}, {"tokens", s.Tokens != nil}, {"health", s.Health != nil},
+		{"policies", s.Policies != nil}, {"audit record", s.Audit != nil}, {"tokens", s.Tokens != nil}, {"upkeep", s.Upkeep != nil}, {"health", s.Health != nil},
 	} {
 		if !part.there {
 			return part.name

@@ -339,7 +339,7 @@ func newWorld(t *testing.T, cfg Config) *world {
 	cfg.Logger = slog.New(slog.NewTextHandler(w.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	gate := access.NewGate(f, key, cfg.Clock, cfg.Logger)
 	var err error
-	w.Server, err = New(Service{Gate: gate, Jobs: f, Approvals: f, Plugins: f, Hooks: f, Policies: f, Audit: f, Tokens: f,
+	w.Server, err = New(Service{Gate: gate, Jobs: f, Approvals: f, Plugins: f, Hooks: f, Policies: f, Audit: f, Tokens: f, Upkeep: f,
 		Health: func(context.Context) Health { return f.health }}, cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -394,7 +394,7 @@ func wantBody(t *testing.T, rec *httptest.ResponseRecorder, status int, body str
 func Serve(t *testing.T, s Service) (addr string, stop func() error) {
 	t.Helper()
 	f := &fake{}
-	s.Jobs, s.Approvals, s.Plugins, s.Hooks, s.Policies = f, f, f, f, f
+	s.Jobs, s.Approvals, s.Plugins, s.Hooks, s.Policies, s.Upkeep = f, f, f, f, f, f
 	server, err := New(s, Config{})
 	if err != nil {
 		t.Fatal(err)

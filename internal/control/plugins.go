@@ -61,6 +61,10 @@ type hookInput struct {
 	Agent string `query:"agent" maxLength:"256" doc:"Hooks that watch this agent."`
 }
 
+type shadowInput struct {
+	Jobs int `query:"jobs" minimum:"1" maximum:"10000" default:"200" doc:"How many of the newest jobs to look through."`
+}
+
 func (s *Server) pluginRoutes(api huma.API) {
 	const tag = "plugins"
 	get := func(path, id, tag, summary string) huma.Operation {
@@ -80,6 +84,7 @@ func (s *Server) pluginRoutes(api huma.API) {
 	huma.Register(api, route(access.Admin, http.MethodDelete, "/v1/plugins/{name}", "removePlugin", tag, "Remove a plugin", "Refused while jobs that pinned it run, unless forced.",
 		http.StatusNotFound, http.StatusConflict), s.removePlugin)
 	huma.Register(api, get("/v1/hooks", "listHooks", "hooks", "Say which hook sees what"), s.listHooks)
+	huma.Register(api, get("/v1/hooks/shadow", "shadowReport", "hooks", "Say what hooks that only look on would have changed"), s.shadowReport)
 }
 
 func (s *Server) listPlugins(ctx context.Context, _ *struct{}) (*body[PluginList], error) {
@@ -140,4 +145,13 @@ func (s *Server) listHooks(ctx context.Context, in *hookInput) (*body[HookList],
 		return nil, s.failed(ctx, "list the hooks", err)
 	}
 	return &body[HookList]{HookList{list(all)}}, nil
+}
+
+func (s *Server) shadowReport(ctx context.Context, in *shadowInput) (*body[ShadowReport], error) {
+	r, err := s.service.Hooks.ShadowReport(ctx, callerOf(ctx).Tenant, in.Jobs)
+	if err != nil {
+		return nil, s.failed(ctx, "read what hooks would have changed", err)
+	}
+	r.Hooks = list(r.Hooks)
+	return &body[ShadowReport]{r}, nil
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/belay-run/belay/internal/access"
+	"github.com/belay-run/belay/internal/agentjob"
 	"github.com/belay-run/belay/internal/approval"
 	"github.com/belay-run/belay/internal/audit"
 	"github.com/belay-run/belay/internal/finding"
@@ -27,6 +28,7 @@ type Service struct {
 	Policies  Policies
 	Audit     audit.Reader
 	Tokens    Tokens
+	Upkeep    Upkeep
 	Health    func(ctx context.Context) Health
 }
 
@@ -60,7 +62,7 @@ type JobOrder struct {
 	ID    string          `json:"id,omitempty" maxLength:"64" pattern:"^[A-Za-z0-9][A-Za-z0-9_-]*$" doc:"The job's id, made up by the client so that it can send the order again; left out, the server makes one."`
 	Agent string          `json:"agent" minLength:"1" maxLength:"256" doc:"An agent of the tenant."`
 	Input json.RawMessage `json:"input,omitempty" doc:"What the agent gets: any JSON; text as a string."`
-	Model string          `json:"model,omitempty" maxLength:"256" doc:"The alias of the model, instead of the agent's."`
+	Model string          `json:"model,omitempty" maxLength:"256" doc:"The model that is asked instead of the agent's: an alias, or provider/model."`
 	// Deadline ends the job; zero for none.
 	Deadline time.Time `json:"deadline,omitzero" doc:"When the job fails unless it has ended."`
 }
@@ -174,6 +176,17 @@ type Hooks interface {
 	// Hooks gives a tenant's hooks in the order in which they are asked: those that
 	// see an event, a tool's function, an agent, "" for any.
 	Hooks(ctx context.Context, tenant string, q HookQuery) ([]Hook, error)
+	// ShadowReport says what hooks that only look on would have changed, by the
+	// histories of the newest jobs.
+	ShadowReport(ctx context.Context, tenant string, jobs int) (ShadowReport, error)
+}
+
+// ShadowReport says what hooks that only look on would have changed.
+type ShadowReport struct {
+	Jobs int `json:"jobs" doc:"How many jobs of such hooks were looked through."`
+	// Unread counts jobs whose history this program does not read as it was written.
+	Unread int               `json:"unread,omitempty" doc:"How many of them could not be read to their ends."`
+	Hooks  []agentjob.Shadow `json:"hooks"`
 }
 
 // HookQuery picks hooks; "" is any.

@@ -31,6 +31,13 @@
 // drops the data key and the rows, and clears the write-ahead log, so that no
 // file of the folder has the key any more.
 //
+// # Who changed what
+//
+// Tokens, installed plugins, applied policies and the messages of package notice
+// stand here too, in plain: names, numbers and hashes. What changes one of them
+// writes its audit entry in the same transaction; what is done to jobs takes along
+// what [audit.Along] gives it.
+//
 // # Queries
 //
 // The SQL is in queries/ and migrations/; package rows is generated from it by

@@ -44,7 +44,7 @@ var builtinSkills = sync.OnceValue(func() map[string]*skill.Skill {
 		file := path.Join("builtin", e.Name(), skillFile)
 		c := &skillReader{lib: lib, r: f.reader(file), k: &skill.Skill{ID: e.Name(), File: file, Builtin: true}}
 		r := f.reader(path.Join("builtin", e.Name(), MemoryFile))
-		c.k.Memory = r.skillMemory(e.Name(), r.parse(text(e.Name(), MemoryFile)))
+		c.k.Memory = skillMemory(r, e.Name(), r.Parse(text(e.Name(), MemoryFile)))
 		lib.set.Skills = append(lib.set.Skills, c.k) // ReadDir sorts
 		all = append(all, c)
 	}

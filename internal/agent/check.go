@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/belay-run/belay/internal/skill"
+	"github.com/belay-run/belay/internal/yamlfile"
 )
 
 var (
@@ -16,28 +17,28 @@ var (
 
 // checkChain looks whether what a condition or parameter names is declared, and may
 // be read by a skill; reader is "" for the project's files.
-func (lib *library) checkChain(at spot, chain []string, reader string) {
+func (lib *library) checkChain(at yamlfile.Spot, chain []string, reader string) {
 	written := strings.Join(chain, ".")
 	if chain[0] != "session" {
-		at.err("unknown-memory", fmt.Sprintf("%s is no value of memory", shown(chain[0])), lib.nearMemory(chain[0], reader))
+		at.Err("unknown-memory", fmt.Sprintf("%s is no value of memory", yamlfile.Shown(chain[0])), lib.nearMemory(chain[0], reader))
 		return
 	}
 	if len(chain) < 3 {
-		at.err("unknown-memory", fmt.Sprintf("%s names no value of memory", shown(written)), "write session.project.<name> or session.<skill>.<name>")
+		at.Err("unknown-memory", fmt.Sprintf("%s names no value of memory", yamlfile.Shown(written)), "write session.project.<name> or session.<skill>.<name>")
 		return
 	}
 	lib.readable(at, chain[1]+"."+chain[2], reader)
 }
 
 // readable looks whether a skill may read a value.
-func (lib *library) readable(at spot, full, reader string) {
+func (lib *library) readable(at yamlfile.Spot, full, reader string) {
 	f := lib.set.Field(full)
 	namespace, _, _ := strings.Cut(full, ".")
 	switch {
 	case f == nil:
-		at.err("unknown-memory", fmt.Sprintf("%s is not declared", shown(full)), lib.nearMemory(full, reader))
+		at.Err("unknown-memory", fmt.Sprintf("%s is not declared", yamlfile.Shown(full)), lib.nearMemory(full, reader))
 	case f.Private && namespace != reader:
-		at.err("private-memory", fmt.Sprintf("%s is private to the skill %s", shown(full), namespace), "declare it under public: in the skill's memory.yml, or do not read it here")
+		at.Err("private-memory", fmt.Sprintf("%s is private to the skill %s", yamlfile.Shown(full), namespace), "declare it under public: in the skill's memory.yml, or do not read it here")
 	}
 }
 
@@ -69,27 +70,27 @@ func (lib *library) nearMemory(name, reader string) string {
 
 // writable finds the value that a step of a skill sets: the skill's own, else the
 // project's.
-func (lib *library) writable(at spot, k *skill.Skill, name string) *skill.Field {
+func (lib *library) writable(at yamlfile.Spot, k *skill.Skill, name string) *skill.Field {
 	f := lib.set.Field(lib.set.Resolve(k.ID, name))
 	switch {
 	case f == nil:
-		at.err("unknown-memory", fmt.Sprintf("%s is not declared", shown(name)), lib.nearMemory(strings.TrimPrefix(name, "session."), k.ID))
+		at.Err("unknown-memory", fmt.Sprintf("%s is not declared", yamlfile.Shown(name)), lib.nearMemory(strings.TrimPrefix(name, "session."), k.ID))
 		return nil
 	case f.Namespace != k.ID && f.Namespace != skill.Project:
-		at.err("private-memory", fmt.Sprintf("only the skill %s sets %s", f.Namespace, shown(f.Full())), "set a value of this skill or of the project")
+		at.Err("private-memory", fmt.Sprintf("only the skill %s sets %s", f.Namespace, yamlfile.Shown(f.Full())), "set a value of this skill or of the project")
 		return nil
 	}
 	return f
 }
 
 // collected finds the value that a step asks for, which must be the skill's own.
-func (c *skillReader) collected(at spot, name string) string {
+func (c *skillReader) collected(at yamlfile.Spot, name string) string {
 	f := c.lib.writable(at, c.k, name)
 	switch {
 	case f == nil:
 		return ""
 	case f.Namespace == skill.Project:
-		at.err("project-memory", fmt.Sprintf("%s is the project's, and a step collects values of its own skill only", shown(f.Name)),
+		at.Err("project-memory", fmt.Sprintf("%s is the project's, and a step collects values of its own skill only", yamlfile.Shown(f.Name)),
 			"collect a value of this skill, and write it to the project's with set_memory or a tool")
 		return ""
 	}
@@ -97,10 +98,10 @@ func (c *skillReader) collected(at spot, name string) string {
 }
 
 // named looks for a response when all are read.
-func (lib *library) named(at spot, name string) {
+func (lib *library) named(at yamlfile.Spot, name string) {
 	lib.later = append(lib.later, func() {
 		if !lib.a.Responses.Has(name) {
-			at.err("unknown-response", fmt.Sprintf("there is no response %s", shown(name)), didYouMean(name, lib.a.Responses.Names(), "write it into "+ResponsesFile))
+			at.Err("unknown-response", fmt.Sprintf("there is no response %s", yamlfile.Shown(name)), didYouMean(name, lib.a.Responses.Names(), "write it into "+ResponsesFile))
 		}
 	})
 }
@@ -109,7 +110,7 @@ func (lib *library) named(at spot, name string) {
 const maxDoubts = 20
 
 // mentions looks at the names in a text that the model reads.
-func (c *skillReader) mentions(text string, place func(offset int) spot) {
+func (c *skillReader) mentions(text string, place func(offset int) yamlfile.Spot) {
 	if strings.Contains(text, "@") {
 		c.named(text, place)
 	}
@@ -121,16 +122,16 @@ func (c *skillReader) mentions(text string, place func(offset int) spot) {
 		if strings.HasPrefix(line, "if:") {
 			continue // reported as such
 		}
-		place(at[0]).warn("session-in-prose", "the model reads this name as text, not the value", "write @memory.<skill>.<name> for the value")
+		place(at[0]).Warn("session-in-prose", "the model reads this name as text, not the value", "write @memory.<skill>.<name> for the value")
 	}
 }
 
 // named looks at what begins with @.
-func (c *skillReader) named(text string, place func(offset int) spot) {
+func (c *skillReader) named(text string, place func(offset int) yamlfile.Spot) {
 	for _, m := range skill.Mentions(text) {
 		if c.count.mentions++; c.count.mentions > maxMentions {
 			if c.count.mentions == maxMentions+1 {
-				place(m.Start).err("skill-too-complex", fmt.Sprintf("the skill's text has more than %d names that begin with @", maxMentions), "split the skill")
+				place(m.Start).Err("skill-too-complex", fmt.Sprintf("the skill's text has more than %d names that begin with @", maxMentions), "split the skill")
 			}
 			return
 		}
@@ -144,7 +145,7 @@ func (c *skillReader) named(text string, place func(offset int) spot) {
 			c.tool(m.Name, at, "prose")
 		case skill.MentionMemory:
 			if !strings.Contains(m.Name, ".") {
-				at.err("unknown-memory", "@memory."+m.Name+" names no value of memory", "write @memory.project.<name> or @memory.<skill>.<name>")
+				at.Err("unknown-memory", "@memory."+m.Name+" names no value of memory", "write @memory.project.<name> or @memory.<skill>.<name>")
 				continue
 			}
 			c.lib.readable(at, m.Name, c.k.ID)
@@ -152,14 +153,14 @@ func (c *skillReader) named(text string, place func(offset int) spot) {
 	}
 	for _, at := range lookalike.FindAllStringSubmatchIndex(text, maxDoubts) {
 		kind := text[at[2]:at[3]]
-		if near := nearest(kind, []string{"skill", "block", "tool", "memory"}); near != "" && near != kind {
-			place(at[2]-1).warn("unknown-mention", fmt.Sprintf("@%s. is no name that Belay knows; the model reads it as text", kind), fmt.Sprintf("did you mean @%s.?", near))
+		if near := yamlfile.Nearest(kind, []string{"skill", "block", "tool", "memory"}); near != "" && near != kind {
+			place(at[2]-1).Warn("unknown-mention", fmt.Sprintf("@%s. is no name that Belay knows; the model reads it as text", kind), fmt.Sprintf("did you mean @%s.?", near))
 		}
 	}
 }
 
 // skillNamed looks for a skill that something names, which is thereby reached.
-func (lib *library) skillNamed(at spot, id string) {
+func (lib *library) skillNamed(at yamlfile.Spot, id string) {
 	k := lib.set.Skill(id)
 	switch {
 	case k == nil:
@@ -167,19 +168,19 @@ func (lib *library) skillNamed(at spot, id string) {
 		for _, k := range lib.set.Skills {
 			ids = append(ids, k.ID)
 		}
-		at.err("unknown-skill", fmt.Sprintf("there is no skill %s", shown(id)), didYouMean(id, ids, "write the name of a folder in skills/"))
+		at.Err("unknown-skill", fmt.Sprintf("there is no skill %s", yamlfile.Shown(id)), didYouMean(id, ids, "write the name of a folder in skills/"))
 	case k.Disabled:
-		at.warn("unknown-skill", fmt.Sprintf("the skill %s is disabled", shown(id)), "enable it, or take its name out here")
+		at.Warn("unknown-skill", fmt.Sprintf("the skill %s is disabled", yamlfile.Shown(id)), "enable it, or take its name out here")
 	default:
 		lib.reached[id] = true
 	}
 }
 
-func (c *skillReader) blockNamed(at spot, id string) {
+func (c *skillReader) blockNamed(at yamlfile.Spot, id string) {
 	if c.k.Block(id) != nil {
 		return
 	}
-	at.err("unknown-block", fmt.Sprintf("the skill has no block %s", shown(id)), didYouMean(id, c.blocks(), blockHint))
+	at.Err("unknown-block", fmt.Sprintf("the skill has no block %s", yamlfile.Shown(id)), didYouMean(id, c.blocks(), blockHint))
 }
 
 func (c *skillReader) blocks() []string {
@@ -192,7 +193,7 @@ func (c *skillReader) blocks() []string {
 
 // target looks for what call: or link: names: a block of the skill, a skill, or
 // <skill>__<block>.
-func (c *skillReader) target(at spot, name, kind string) {
+func (c *skillReader) target(at yamlfile.Spot, name, kind string) {
 	if c.k.Block(name) != nil {
 		return
 	}
@@ -204,19 +205,19 @@ func (c *skillReader) target(at spot, name, kind string) {
 		return
 	}
 	if other, id, ok := strings.Cut(name, "__"); ok && c.lib.set.Skill(other) != nil && c.lib.set.Skill(other).Block(id) != nil {
-		at.err("unknown-block", fmt.Sprintf("%s: %s is a block of another skill", kind, shown(name)), "name the skill "+other+" instead; only its own steps enter a skill's blocks")
+		at.Err("unknown-block", fmt.Sprintf("%s: %s is a block of another skill", kind, yamlfile.Shown(name)), "name the skill "+other+" instead; only its own steps enter a skill's blocks")
 		return
 	}
 	names := c.blocks()
 	for _, k := range c.lib.set.Skills {
 		names = append(names, k.ID)
 	}
-	at.err("unknown-block", fmt.Sprintf("%s: there is no block and no skill %s", kind, shown(name)), didYouMean(name, names, "write the id of a block of this skill, or of a skill"))
+	at.Err("unknown-block", fmt.Sprintf("%s: there is no block and no skill %s", kind, yamlfile.Shown(name)), didYouMean(name, names, "write the id of a block of this skill, or of a skill"))
 }
 
 // tool notes the name of a tool. Which there are is known when Python is loaded.
-func (c *skillReader) tool(name string, at spot, where string) {
-	c.lib.a.tools = append(c.lib.a.tools, toolName{skill: c.k, name: name, file: c.r.file, line: at.line, column: at.column, where: where})
+func (c *skillReader) tool(name string, at yamlfile.Spot, where string) {
+	c.lib.a.tools = append(c.lib.a.tools, toolName{skill: c.k, name: name, file: c.r.File(), line: at.Line, column: at.Column, where: where})
 }
 
 func (c *skillReader) checkServer(i skill.Import) {
@@ -228,5 +229,5 @@ func (c *skillReader) checkServer(i skill.Import) {
 	for _, s := range servers {
 		ids = append(ids, s.ID)
 	}
-	c.r.at(i.Line, i.Column).err("unknown-server", fmt.Sprintf("%s has no MCP server %s", IntegrationsFile, shown(i.Server)), didYouMean(i.Server, ids, "add it to mcp_servers in "+IntegrationsFile))
+	c.r.At(i.Line, i.Column).Err("unknown-server", fmt.Sprintf("%s has no MCP server %s", IntegrationsFile, yamlfile.Shown(i.Server)), didYouMean(i.Server, ids, "add it to mcp_servers in "+IntegrationsFile))
 }

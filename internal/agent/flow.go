@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/belay-run/belay/internal/skill"
+	"github.com/belay-run/belay/internal/yamlfile"
 )
 
 // flow looks at the way through blocks: steps that are never reached, blocks that
@@ -26,13 +27,13 @@ type flow struct {
 	silent map[station]bool // whether a block asks nobody
 }
 
-func (g *flow) at(k *skill.Skill, s *skill.Step) spot {
+func (g *flow) at(k *skill.Skill, s *skill.Step) yamlfile.Spot {
 	r := g.lib.reader(k)
-	return r.at(s.Line, s.Column)
+	return r.At(s.Line, s.Column)
 }
 
 // reader is where the findings of a skill go.
-func (lib *library) reader(k *skill.Skill) *reader {
+func (lib *library) reader(k *skill.Skill) *yamlfile.Reader {
 	return lib.f.reader(k.File)
 }
 
@@ -76,7 +77,7 @@ func (g *flow) reach(k *skill.Skill, b *skill.Block) {
 	}
 	for i, s := range b.Steps {
 		if !seen[i] && s.Kind != skill.Finish { // an END that all branches name is good style
-			g.at(k, s).warn("unreachable-step", fmt.Sprintf("no way leads to the step %s.%s", b.ID, s.ID), "name it in the next: of a step, or delete it")
+			g.at(k, s).Warn("unreachable-step", fmt.Sprintf("no way leads to the step %s.%s", b.ID, s.ID), "name it in the next: of a step, or delete it")
 		}
 	}
 }
@@ -152,7 +153,7 @@ func (g *flow) circle(k *skill.Skill, s *skill.Step, members []station) {
 	for _, m := range append(slices.Clone(members), members[0]) {
 		names = append(names, m.String())
 	}
-	g.at(k, s).err("block-cycle", "blocks call each other in a circle: "+chain(names), "let one of them end without calling the next")
+	g.at(k, s).Err("block-cycle", "blocks call each other in a circle: "+chain(names), "let one of them end without calling the next")
 }
 
 // chain writes names in order, without the middle of many.
@@ -201,7 +202,7 @@ func (g *flow) idle(circle []position) {
 		names = append(names, p.String()+"."+p.b.Steps[p.i].ID)
 	}
 	last := circle[len(circle)-1]
-	g.at(last.k, last.b.Steps[last.i]).err("block-cycle", "these steps lead in a circle in which nothing is asked and nothing chosen: "+chain(names),
+	g.at(last.k, last.b.Steps[last.i]).Err("block-cycle", "these steps lead in a circle in which nothing is asked and nothing chosen: "+chain(names),
 		"let one of them end the block, ask the user, or choose with if:")
 }
 
@@ -267,7 +268,7 @@ func (g *flow) through(to station) bool {
 // reach reports skills that nothing can ever start.
 func (lib *library) reach() {
 	for _, k := range lib.set.Skills {
-		at, why := lib.reader(k).at(1, 1), ""
+		at, why := lib.reader(k).At(1, 1), ""
 		switch {
 		case k.Builtin:
 			continue
@@ -281,7 +282,7 @@ func (lib *library) reach() {
 			}
 		}
 		if why != "" {
-			at.warn("unreachable-skill", fmt.Sprintf("the skill %s can never be reached: %s", k.ID, why), "mend it, or delete the skill")
+			at.Warn("unreachable-skill", fmt.Sprintf("the skill %s can never be reached: %s", k.ID, why), "mend it, or delete the skill")
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"syscall"
 
 	"github.com/belay-run/belay/internal/finding"
+	"github.com/belay-run/belay/internal/yamlfile"
 )
 
 const (
@@ -31,7 +32,7 @@ type folder struct {
 
 func openFolder(dir string, findings *[]finding.Finding) *folder {
 	f := &folder{findings: findings}
-	whole := f.reader(".").whole()
+	whole := f.reader(".").Whole()
 	abs, err := filepath.Abs(dir)
 	if err == nil {
 		f.root, err = os.OpenRoot(abs)
@@ -44,16 +45,16 @@ func openFolder(dir string, findings *[]finding.Finding) *folder {
 		case statErr == nil && !info.IsDir():
 			message, hint = dir+" is a file, not an agent's folder", "name the folder that holds "+AgentFile
 		}
-		whole.err("no-folder", message, hint)
+		whole.Err("no-folder", message, hint)
 		return nil
 	}
 	f.path = abs
 	if entries, err := fs.ReadDir(f.root.FS(), "."); err != nil {
-		whole.err("no-folder", "the agent's folder cannot be read: "+cause(err), "check its permissions")
+		whole.Err("no-folder", "the agent's folder cannot be read: "+cause(err), "check its permissions")
 		f.close()
 		return nil
 	} else if len(entries) == 0 {
-		whole.err("empty-folder", "the folder is empty", "make an agent there with belay init")
+		whole.Err("empty-folder", "the folder is empty", "make an agent there with belay init")
 		f.close()
 		return nil
 	}
@@ -62,7 +63,7 @@ func openFolder(dir string, findings *[]finding.Finding) *folder {
 
 func (f *folder) close() { _ = f.root.Close() } // opened for reading only
 
-func (f *folder) reader(file string) *reader { return &reader{file: file, findings: f.findings} }
+func (f *folder) reader(file string) *yamlfile.Reader { return yamlfile.NewReader(file, f.findings) }
 
 // cause is the system's word for an error, without paths.
 func cause(err error) string {
@@ -81,7 +82,7 @@ func (f *folder) exists(name string) bool {
 
 // yaml reads one of the folder's YAML files. It is nil when there is none, when
 // it cannot be read or when nothing is in it; the latter two are reported.
-func (f *folder) yaml(name string) *node {
+func (f *folder) yaml(name string) *yamlfile.Node {
 	r := f.reader(name)
 	if !f.exists(name) {
 		if name == AgentFile {
@@ -89,35 +90,35 @@ func (f *folder) yaml(name string) *node {
 			if f.exists("agent.yaml") {
 				hint = "rename agent.yaml"
 			}
-			r.whole().err("missing-agent-yml", "there is no "+AgentFile+", so this is not an agent's folder", hint)
+			r.Whole().Err("missing-agent-yml", "there is no "+AgentFile+", so this is not an agent's folder", hint)
 		}
 		return nil
 	}
-	data, ok := f.read(name, r.whole())
+	data, ok := f.read(name, r.Whole())
 	if !ok {
 		return nil
 	}
 	before := len(*f.findings)
-	n := r.parse(data)
+	n := r.Parse(data)
 	if n == nil && len(*f.findings) == before && (name == AgentFile || name == IntegrationsFile) {
-		r.whole().err("empty-file", "nothing is in the file", "write its keys, or start from what belay init makes")
+		r.Whole().Err("empty-file", "nothing is in the file", "write its keys, or start from what belay init makes")
 	}
 	return n
 }
 
 // read reads a regular file of the folder, and reports at where it is named when
 // it cannot.
-func (f *folder) read(name string, at spot) ([]byte, bool) {
+func (f *folder) read(name string, at yamlfile.Spot) ([]byte, bool) {
 	info, err := f.root.Stat(name)
 	switch {
 	case err != nil:
 		f.unreadable(name, at, err)
 		return nil, false
 	case !info.Mode().IsRegular():
-		at.err("unreadable-file", "this is not a regular file", "put a file in its place")
+		at.Err("unreadable-file", "this is not a regular file", "put a file in its place")
 		return nil, false
 	case info.Size() > maxFile:
-		at.tooLarge()
+		tooLarge(at)
 		return nil, false
 	}
 	// A pipe that took the file's place since then must not block.
@@ -133,34 +134,34 @@ func (f *folder) read(name string, at spot) ([]byte, bool) {
 		return nil, false
 	}
 	if len(data) > maxFile {
-		at.tooLarge()
+		tooLarge(at)
 		return nil, false
 	}
 	return data, true
 }
 
-func (s spot) tooLarge() {
-	s.err("file-too-large", fmt.Sprintf("the file is larger than %d MiB", maxFile>>20), "split it, or take out what is not needed")
+func tooLarge(at yamlfile.Spot) {
+	at.Err("file-too-large", fmt.Sprintf("the file is larger than %d MiB", maxFile>>20), "split it, or take out what is not needed")
 }
 
-func (f *folder) unreadable(name string, at spot, err error) {
+func (f *folder) unreadable(name string, at yamlfile.Spot, err error) {
 	info, lerr := f.root.Lstat(name)
 	if lerr == nil && info.Mode()&fs.ModeSymlink != 0 && !errors.Is(err, fs.ErrPermission) {
-		at.err("outside-folder", "this link leads out of the agent's folder, or nowhere", "copy the file into the folder")
+		at.Err("outside-folder", "this link leads out of the agent's folder, or nowhere", "copy the file into the folder")
 		return
 	}
-	at.err("unreadable-file", "the file cannot be read: "+cause(err), "check that it is there and its permissions")
+	at.Err("unreadable-file", "the file cannot be read: "+cause(err), "check that it is there and its permissions")
 }
 
 // linked reads a file that is named in another file.
-func (f *folder) linked(at spot, name, missing string) ([]byte, bool) {
+func (f *folder) linked(at yamlfile.Spot, name, missing string) ([]byte, bool) {
 	clean := path.Clean(name)
 	switch {
 	case name == "" || !filepath.IsLocal(clean):
-		at.err("outside-folder", "this names a file outside the agent's folder", "put the file into the folder and name it by its relative path")
+		at.Err("outside-folder", "this names a file outside the agent's folder", "put the file into the folder and name it by its relative path")
 		return nil, false
 	case !f.exists(clean):
-		at.err(missing, "this names a file that does not exist", "write the file, or correct the path; it is relative to the agent's folder")
+		at.Err(missing, "this names a file that does not exist", "write the file, or correct the path; it is relative to the agent's folder")
 		return nil, false
 	}
 	return f.read(clean, at)
@@ -182,7 +183,7 @@ func (a *Agent) list(f *folder) {
 			a.ToolFiles = append(a.ToolFiles, p)
 			continue
 		}
-		f.reader(p).whole().warn("not-acted-on", "tools are read from tools.py and tools/*.py, not from folders below", "move the file up if it has tools")
+		f.reader(p).Whole().Warn("not-acted-on", "tools are read from tools.py and tools/*.py, not from folders below", "move the file up if it has tools")
 	}
 	a.KnowledgeFiles = f.walk("references", func(p string) bool { return strings.EqualFold(path.Ext(p), ".md") })
 	f.walk("lib", func(string) bool { return false }) // for its links
@@ -196,7 +197,7 @@ func (a *Agent) list(f *folder) {
 		{"tool.py", "tools.py"}, {"reference", "references/"},
 	} {
 		if f.exists(m[0]) && (m[0] != "agent.yaml" || f.exists(AgentFile)) {
-			f.reader(m[0]).whole().warn("misnamed-file", "nothing reads this; the name looked for is "+m[1], "rename it, or delete it if it is not meant for Belay")
+			f.reader(m[0]).Whole().Warn("misnamed-file", "nothing reads this; the name looked for is "+m[1], "rename it, or delete it if it is not meant for Belay")
 		}
 	}
 }
@@ -216,7 +217,7 @@ func (a *Agent) listSkills(f *folder) {
 		case path.Ext(name) == ".py" && name != "__init__.py" && (inside == "tools.py" || dir == "tools/"):
 			a.ToolFiles = append(a.ToolFiles, p)
 		case dir == "" && misnamed[name] != "":
-			f.reader(p).whole().warn("misnamed-file", "nothing reads this; the name looked for is "+misnamed[name], "rename it, or delete it if it is not meant for Belay")
+			f.reader(p).Whole().Warn("misnamed-file", "nothing reads this; the name looked for is "+misnamed[name], "rename it, or delete it if it is not meant for Belay")
 		}
 	}
 }
@@ -230,11 +231,11 @@ func (f *folder) regular(name string) bool {
 	}
 	info, err := f.root.Stat(name)
 	if err != nil {
-		f.unreadable(name, f.reader(name).whole(), err)
+		f.unreadable(name, f.reader(name).Whole(), err)
 		return false
 	}
 	if !info.Mode().IsRegular() {
-		f.reader(name).whole().err("unreadable-file", "this is not a regular file", "put a file in its place")
+		f.reader(name).Whole().Err("unreadable-file", "this is not a regular file", "put a file in its place")
 		return false
 	}
 	return true
@@ -263,21 +264,21 @@ func (f *folder) walk(dir string, want func(path string) bool) []string {
 	}
 	if info, err := f.root.Stat(dir); err != nil || !info.IsDir() {
 		if err != nil {
-			f.unreadable(dir, f.reader(dir).whole(), err)
+			f.unreadable(dir, f.reader(dir).Whole(), err)
 		} else {
-			f.reader(dir).whole().err("unreadable-file", "this is not a folder", "make it a folder, or rename it")
+			f.reader(dir).Whole().Err("unreadable-file", "this is not a folder", "make it a folder, or rename it")
 		}
 		return nil
 	}
 	var out []string
 	err := fs.WalkDir(f.root.FS(), dir, func(p string, d fs.DirEntry, err error) error {
-		whole := f.reader(p).whole()
+		whole := f.reader(p).Whole()
 		if err != nil {
 			f.unreadable(p, whole, err)
 			return nil // go on with the rest
 		}
 		if f.files++; f.files > maxFiles {
-			f.reader(dir).whole().err("too-many-files", fmt.Sprintf("the agent has more than %d files", maxFiles), "take out what does not belong to it")
+			f.reader(dir).Whole().Err("too-many-files", fmt.Sprintf("the agent has more than %d files", maxFiles), "take out what does not belong to it")
 			return fs.SkipAll
 		}
 		hidden := p != dir && (d.Name() == "__pycache__" || strings.HasPrefix(d.Name(), "."))
@@ -297,21 +298,21 @@ func (f *folder) walk(dir string, want func(path string) bool) []string {
 		return nil
 	})
 	if err != nil {
-		f.unreadable(dir, f.reader(dir).whole(), err)
+		f.unreadable(dir, f.reader(dir).Whole(), err)
 	}
 	slices.Sort(out)
 	return out
 }
 
 // link says whether a link leads to a file of the folder.
-func (f *folder) link(p string, at spot) bool {
+func (f *folder) link(p string, at yamlfile.Spot) bool {
 	info, err := f.root.Stat(p)
 	switch {
 	case err != nil:
 		f.unreadable(p, at, err)
 		return false
 	case info.IsDir():
-		at.warn("linked-folder", "this link to a folder is not followed", "put the files there, or link them one by one")
+		at.Warn("linked-folder", "this link to a folder is not followed", "put the files there, or link them one by one")
 		return false
 	}
 	return info.Mode().IsRegular()

@@ -3,11 +3,13 @@ package agent
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
 
 	"github.com/belay-run/belay/internal/skill"
+	"github.com/belay-run/belay/internal/yamlfile"
 )
 
 // fieldTypes are the names of types as authors write them, and what each is.
@@ -20,18 +22,18 @@ var fieldTypes = map[string]skill.FieldType{
 var otherTypes = map[string]string{"string": "text", "str": "text", "boolean": "bool", "integer": "int", "array": "list", "object": "json", "dict": "json", "enum": "categorical"}
 
 // projectMemory reads the memory that all skills share.
-func (r *reader) projectMemory(n *node) []*skill.Field {
-	top := r.open(n, "")
+func projectMemory(r *yamlfile.Reader, n *yamlfile.Node) []*skill.Field {
+	top := r.Open(n, "")
 	if top == nil {
 		return nil
 	}
-	if f := top.n.field("schema"); f != nil && f.kind == isMapping && (f.field("public") != nil || f.field("private") != nil) {
-		r.on(f).err("wrong-type", "the project's memory has no schema: with public and private parts", "write the names at the left margin")
+	if f := top.Node.Field("schema"); f != nil && f.Kind == yamlfile.Mapping && (f.Field("public") != nil || f.Field("private") != nil) {
+		r.On(f).Err("wrong-type", "the project's memory has no schema: with public and private parts", "write the names at the left margin")
 		return nil
 	}
 	var out []*skill.Field
-	for i := range top.n.fields {
-		if f := r.memoryField(&top.n.fields[i], skill.Project, ""); f != nil {
+	for i := range top.Node.Fields {
+		if f := memoryField(r, &top.Node.Fields[i], skill.Project, ""); f != nil {
 			out = append(out, f)
 		}
 	}
@@ -39,159 +41,149 @@ func (r *reader) projectMemory(n *node) []*skill.Field {
 }
 
 // skillMemory reads the memory of one skill.
-func (r *reader) skillMemory(id string, n *node) []*skill.Field {
-	top := r.open(n, "")
-	schema := top.sub("schema")
+func skillMemory(r *yamlfile.Reader, id string, n *yamlfile.Node) []*skill.Field {
+	top := r.Open(n, "")
+	schema := top.Sub("schema")
 	var out []*skill.Field
 	for _, part := range []string{"public", "private"} {
-		s := schema.sub(part)
+		s := schema.Sub(part)
 		if s == nil {
 			continue
 		}
-		for i := range s.n.fields {
-			key := &s.n.fields[i]
-			f := r.memoryField(key, id, s.path)
+		for i := range s.Node.Fields {
+			key := &s.Node.Fields[i]
+			f := memoryField(r, key, id, s.Path())
 			if f == nil {
 				continue
 			}
 			f.Private = part == "private"
 			if slices.ContainsFunc(out, func(o *skill.Field) bool { return o.Name == f.Name }) {
-				r.key(key).err("duplicate-key", fmt.Sprintf("%s is public and private", shown(f.Name)), "keep one of the two")
+				r.Key(key).Err("duplicate-key", fmt.Sprintf("%s is public and private", yamlfile.Shown(f.Name)), "keep one of the two")
 				continue
 			}
 			out = append(out, f)
 		}
 	}
-	schema.close()
-	top.close()
+	schema.Unknown()
+	top.Unknown()
 	return out
 }
 
 // memoryField reads the declaration of one value.
-func (r *reader) memoryField(key *field, namespace, path string) *skill.Field {
-	if path == "" && strings.HasPrefix(key.name, "x-") {
+func memoryField(r *yamlfile.Reader, key *yamlfile.Field, namespace, path string) *skill.Field {
+	if path == "" && strings.HasPrefix(key.Name, "x-") {
 		return nil
 	}
-	if !goodName.MatchString(key.name) {
-		r.key(key).err("bad-name", fmt.Sprintf("%s cannot be the name of a memory value", shown(key.name)), `use letters, digits and "_", a letter first`)
+	if !goodName.MatchString(key.Name) {
+		r.Key(key).Err("bad-name", fmt.Sprintf("%s cannot be the name of a memory value", yamlfile.Shown(key.Name)), `use letters, digits and "_", a letter first`)
 		return nil
 	}
-	what := key.name
+	what := key.Name
 	if path != "" {
-		what = path + "." + key.name
+		what = path + "." + key.Name
 	}
-	if key.value.kind != isMapping {
-		r.mismatch(key.value, what, isMapping, "write type: and description: under it, indented")
+	if key.Value.Kind != yamlfile.Mapping {
+		r.Mismatch(key.Value, what, yamlfile.Mapping, "write type: and description: under it, indented")
 		return nil
 	}
-	s := &section{r: r, n: key.value, path: what}
-	f := &skill.Field{Namespace: namespace, Name: key.name, Type: skill.Any, Line: key.line}
-	f.Description = strings.TrimSpace(s.text("description"))
-	r.fieldType(s, key, f)
-	r.enum(s, key, f)
-	f.Settable, f.Personal, f.Mutable = s.flag("llm_settable"), s.flag("pii"), s.flag("mutable")
+	s := r.Open(key.Value, what)
+	f := &skill.Field{Namespace: namespace, Name: key.Name, Type: skill.Any, Line: key.Line}
+	f.Description = strings.TrimSpace(s.TextOrBlank("description"))
+	fieldType(r, s, key, f)
+	enum(r, s, key, f)
+	f.Settable, f.Personal, f.Mutable = s.Flag("llm_settable"), s.Flag("pii"), s.Flag("mutable")
 	if namespace == skill.Project && f.Settable {
 		f.Settable = false // older engines read the key here, and did not act on it either
-		r.key(s.find("llm_settable")).warn("project-memory", what+" is the project's, which the model never sets", "let a tool or a step write it, or declare the value in a skill's memory.yml")
+		r.Key(s.Find("llm_settable")).Warn("project-memory", what+" is the project's, which the model never sets", "let a tool or a step write it, or declare the value in a skill's memory.yml")
 	}
-	if namespace != skill.Project && s.has("mutable") {
-		r.key(s.find("mutable")).warn("not-acted-on", s.full("mutable")+" means nothing here: a skill's memory can always be written again", "delete it")
+	if namespace != skill.Project && s.Has("mutable") {
+		r.Key(s.Find("mutable")).Warn("not-acted-on", s.Full("mutable")+" means nothing here: a skill's memory can always be written again", "delete it")
 	}
-	if v := s.find("initial_value"); v != nil {
-		if value, ok := r.literal(v.value); ok {
+	if v := s.Find("initial_value"); v != nil {
+		if value, ok := literal(r, v.Value); ok {
 			if wrong := fits(f, value); wrong != "" {
-				r.on(v.value).err("bad-value", fmt.Sprintf("%s %s", s.full("initial_value"), wrong), "correct the value or the type")
+				r.On(v.Value).Err("bad-value", fmt.Sprintf("%s %s", s.Full("initial_value"), wrong), "correct the value or the type")
 			} else {
 				f.Initial = value
 			}
 		}
 	}
-	s.idle("seed", "anonymization", "correctable", "access", "deny_read", "deny_write")
-	s.close()
+	idle(s, "seed", "anonymization", "correctable", "access", "deny_read", "deny_write")
+	s.Unknown()
 	return f
 }
 
-func (r *reader) fieldType(s *section, key *field, f *skill.Field) {
-	name := s.text("type")
+func fieldType(r *yamlfile.Reader, s *yamlfile.Section, key *yamlfile.Field, f *skill.Field) {
+	name := s.TextOrBlank("type")
 	if name == "" {
-		if !s.has("type") {
-			r.key(key).err("missing-key", s.path+" has no type", "write type: text, or another of "+typeNames())
+		if !s.Has("type") {
+			r.Key(key).Err("missing-key", s.Path()+" has no type", "write type: text, or another of "+typeNames())
 		}
 		return
 	}
-	at := r.on(s.find("type").value)
+	at := r.On(s.Find("type").Value)
 	if t, ok := fieldTypes[name]; ok {
 		f.Type = t
 		return
 	}
 	if meant, ok := otherTypes[strings.ToLower(name)]; ok {
 		f.Type = fieldTypes[meant]
-		at.warn("other-type-name", fmt.Sprintf("the type %s is called %s here", shown(name), meant), "write "+meant)
+		at.Warn("other-type-name", fmt.Sprintf("the type %s is called %s here", yamlfile.Shown(name), meant), "write "+meant)
 		return
 	}
 	hint := "use one of " + typeNames()
-	if near := nearest(name, strings.Split(typeNames(), ", ")); near != "" {
+	if near := yamlfile.Nearest(name, strings.Split(typeNames(), ", ")); near != "" {
 		hint = fmt.Sprintf("did you mean %q?", near)
 	}
-	at.err("bad-value", fmt.Sprintf("%s is no type", shown(name)), hint)
+	at.Err("bad-value", fmt.Sprintf("%s is no type", yamlfile.Shown(name)), hint)
 }
 
 func typeNames() string {
-	var names []string
-	for name := range fieldTypes {
-		names = append(names, name)
-	}
-	return strings.Join(sorted(names), ", ")
+	return strings.Join(slices.Sorted(maps.Keys(fieldTypes)), ", ")
 }
 
 // enum reads the values of a categorical.
-func (r *reader) enum(s *section, key *field, f *skill.Field) {
+func enum(r *yamlfile.Reader, s *yamlfile.Section, key *yamlfile.Field, f *skill.Field) {
 	if f.Type != skill.Categorical {
-		if v := s.find("enum_values"); v != nil {
-			r.key(v).warn("not-acted-on", s.full("enum_values")+" means nothing for the type "+string(f.Type), "write type: categorical if only these values may be set")
+		if v := s.Find("enum_values"); v != nil {
+			r.Key(v).Warn("not-acted-on", s.Full("enum_values")+" means nothing for the type "+string(f.Type), "write type: categorical if only these values may be set")
 		}
 		return
 	}
-	n := s.get("enum_values", isList, "write the values as a list, such as [small, large]")
-	if n == nil && s.has("enum_values") {
+	n := s.Get("enum_values", yamlfile.List, "write the values as a list, such as [small, large]")
+	if n == nil && s.Has("enum_values") {
 		return
 	}
-	if n == nil || len(n.items) == 0 {
-		r.key(key).err("missing-key", s.path+" is categorical and has no values", "write enum_values: [small, large] with what it may be")
+	if n == nil || len(n.Items) == 0 {
+		r.Key(key).Err("missing-key", s.Path()+" is categorical and has no values", "write enum_values: [small, large] with what it may be")
 		return
 	}
-	for _, item := range n.items {
-		if item.kind == isList || item.kind == isMapping || item.kind == isNull {
-			r.mismatch(item, "a value of "+s.full("enum_values"), isText, "write plain values")
+	for _, item := range n.Items {
+		if item.Kind == yamlfile.List || item.Kind == yamlfile.Mapping || item.Kind == yamlfile.Null {
+			r.Mismatch(item, "a value of "+s.Full("enum_values"), yamlfile.Text, "write plain values")
 			continue
 		}
-		v, ok := r.literal(item)
+		v, ok := literal(r, item)
 		if !ok {
 			continue
 		}
 		if slices.Contains(f.Values, v) {
-			r.on(item).err("duplicate-key", "this value stands twice in "+s.full("enum_values"), "delete it")
+			r.On(item).Err("duplicate-key", "this value stands twice in "+s.Full("enum_values"), "delete it")
 			continue
 		}
 		f.Values = append(f.Values, v)
 	}
 }
 
-// flag reads true or false.
-func (s *section) flag(key string) bool {
-	n := s.get(key, isBool, "write true or false without quotes")
-	return n != nil && n.text == "true"
-}
-
 // literal is a value as encoding/json gives it.
-func (r *reader) literal(n *node) (any, bool) {
-	raw, ok := r.raw(n)
+func literal(r *yamlfile.Reader, n *yamlfile.Node) (any, bool) {
+	raw, ok := asJSON(r, n)
 	if !ok {
 		return nil, false
 	}
 	var v any
 	if err := json.Unmarshal(raw, &v); err != nil {
-		r.on(n).err("bad-value", "this value cannot be read", "write a plain value")
+		r.On(n).Err("bad-value", "this value cannot be read", "write a plain value")
 		return nil, false
 	}
 	return v, true

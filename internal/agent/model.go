@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/belay-run/belay/internal/yamlfile"
 )
 
 var (
@@ -21,22 +23,26 @@ const keyHint = "put the key in an environment variable and write its name under
 
 // readIntegrations reads integrations.yml; the model may also stand in agent.yml
 // under belay.llm, for an agent of one file.
-func (a *Agent) readIntegrations(f *folder, agentFile *node) {
-	var own *field
+func (a *Agent) readIntegrations(f *folder, agentFile *yamlfile.Node) {
+	var own *yamlfile.Field
 	r := f.reader(AgentFile)
-	if agentFile != nil && agentFile.kind == isMapping {
-		if b := agentFile.field("belay"); b != nil && b.kind == isMapping {
-			s := &section{r: r, n: b, path: "belay"}
-			own = s.find("llm")
+	if agentFile != nil && agentFile.Kind == yamlfile.Mapping {
+		if b := agentFile.Field("belay"); b != nil && b.Kind == yamlfile.Mapping {
+			s := r.Open(b, "belay")
+			own = s.Find("llm")
 		}
 	}
 	if own != nil {
-		r.secrets(own.value)
-		a.Model = f.model(&section{r: r, n: own.value, path: "belay.llm"}, own)
+		secrets(r, own.Value)
+		if own.Value.Kind == yamlfile.Mapping {
+			a.Model = f.model(r.Open(own.Value, "belay.llm"), own)
+		} else {
+			r.Mismatch(own.Value, "belay.llm", yamlfile.Mapping, "write provider, model and api_key_env under it, indented")
+		}
 	}
 	if !f.exists(IntegrationsFile) {
 		if own == nil {
-			f.reader(IntegrationsFile).whole().err("missing-model", "there is no "+IntegrationsFile+", so the agent has no model to ask",
+			f.reader(IntegrationsFile).Whole().Err("missing-model", "there is no "+IntegrationsFile+", so the agent has no model to ask",
 				"write one with llm: {provider, model, api_key_env}")
 		}
 		return
@@ -46,64 +52,64 @@ func (a *Agent) readIntegrations(f *folder, agentFile *node) {
 	if n == nil {
 		return // reported, or nothing in it
 	}
-	top := r.open(n, "")
+	top := r.Open(n, "")
 	if top == nil {
 		return
 	}
-	r.secrets(n)
+	secrets(r, n)
 	groups := f.groups(top)
-	llm := top.find("llm")
+	llm := top.Find("llm")
 	switch {
 	case llm != nil && own != nil:
-		r.key(llm).err("duplicate-key", "the model is named here and in "+AgentFile+" under belay.llm", "keep one of the two")
+		r.Key(llm).Err("duplicate-key", "the model is named here and in "+AgentFile+" under belay.llm", "keep one of the two")
 	case llm != nil:
 		a.promptTokens(r, llm)
 		a.Model = f.llm(top, llm, groups)
 	case own == nil:
-		r.whole().err("missing-model", "the agent has no model to ask", "write llm: {provider, model, api_key_env}")
+		r.Whole().Err("missing-model", "the agent has no model to ask", "write llm: {provider, model, api_key_env}")
 	}
 	channels(top)
 	a.MCPServers = mcpServers(top)
-	top.idle("tracing", "voice_providers", "knowledge_sources", "tracker_store", "engine_version")
-	top.close()
+	idle(top, "tracing", "voice_providers", "knowledge_sources", "tracker_store", "engine_version")
+	top.Unknown()
 }
 
 // promptTokens reads the budget of a prompt where others have it. agent.yml wins.
-func (a *Agent) promptTokens(r *reader, llm *field) {
-	s := r.open(llm.value, "llm")
-	if n := s.count("max_prompt_tokens", 500, 10_000_000, DefaultLimits.PromptTokens); a.Limits.PromptTokens == DefaultLimits.PromptTokens {
+func (a *Agent) promptTokens(r *yamlfile.Reader, llm *yamlfile.Field) {
+	s := r.Open(llm.Value, "llm")
+	if n := count(s, "max_prompt_tokens", 500, 10_000_000, DefaultLimits.PromptTokens); a.Limits.PromptTokens == DefaultLimits.PromptTokens {
 		a.Limits.PromptTokens = n
 	}
 }
 
 // channels passes over the REST channel, which is always there.
-func channels(top *section) {
-	f := top.find("channels")
-	if f == nil || f.value.kind != isMapping {
-		top.idle("channels")
+func channels(top *yamlfile.Section) {
+	f := top.Find("channels")
+	if f == nil || f.Value.Kind != yamlfile.Mapping {
+		idle(top, "channels")
 		return
 	}
-	for i := range f.value.fields {
-		c := &f.value.fields[i]
-		if c.name == "rest" && c.value.size <= 1 && c.value.kind != isText || served(c) {
+	for i := range f.Value.Fields {
+		c := &f.Value.Fields[i]
+		if c.Name == "rest" && len(c.Value.Items)+len(c.Value.Fields) == 0 && c.Value.Kind != yamlfile.Text || served(c) {
 			continue
 		}
-		what := fmt.Sprintf("the channel %s is not served in this version", shown(c.name))
-		if c.name == "rest" {
+		what := fmt.Sprintf("the channel %s is not served in this version", yamlfile.Shown(c.Name))
+		if c.Name == "rest" {
 			what = "the settings of the REST channel are not acted on in this version"
 		}
-		top.r.key(c).warn("not-acted-on", what, "the agent is served over HTTP: REST and server-sent events")
+		top.R.Key(c).Warn("not-acted-on", what, "the agent is served over HTTP: REST and server-sent events")
 	}
 }
 
 // served says that a channel says nothing but what is so anyway: REST is enabled,
 // another one is not.
-func served(c *field) bool {
-	if c.value.kind != isMapping || len(c.value.fields) != 1 {
+func served(c *yamlfile.Field) bool {
+	if c.Value.Kind != yamlfile.Mapping || len(c.Value.Fields) != 1 {
 		return false
 	}
-	enabled := c.value.field("enabled")
-	return enabled != nil && enabled.kind == isBool && (enabled.text == "true") == (c.name == "rest")
+	enabled := c.Value.Field("enabled")
+	return enabled != nil && enabled.Kind == yamlfile.Bool && (enabled.Text == "true") == (c.Name == "rest")
 }
 
 // group is a named list of models, of which the first is asked.
@@ -112,73 +118,73 @@ type group struct {
 	model Model
 }
 
-func (f *folder) groups(top *section) []group {
-	n := top.get("model_groups", isList, `write a list of {id, models: [{provider, model, …}]}`)
+func (f *folder) groups(top *yamlfile.Section) []group {
+	n := top.Get("model_groups", yamlfile.List, `write a list of {id, models: [{provider, model, …}]}`)
 	if n == nil {
 		return nil
 	}
 	var out []group
-	for i, item := range n.items {
-		s := top.r.open(item, fmt.Sprintf("model_groups[%d]", i))
+	for i, item := range n.Items {
+		s := top.R.Open(item, fmt.Sprintf("model_groups[%d]", i))
 		if s == nil {
 			continue
 		}
-		g := group{id: s.text("id")}
+		g := group{id: s.TextOrBlank("id")}
 		if g.id == "" {
-			top.r.on(item).err("missing-key", s.path+" has no id", "give it an id, which llm.model_group then names")
+			top.R.On(item).Err("missing-key", s.Path()+" has no id", "give it an id, which llm.model_group then names")
 		}
 		if slices.ContainsFunc(out, func(o group) bool { return o.id == g.id && g.id != "" }) {
-			top.r.on(item).err("duplicate-key", "two model groups have the same id", "rename one of them")
+			top.R.On(item).Err("duplicate-key", "two model groups have the same id", "rename one of them")
 		}
 		g.model = f.firstModel(s, item)
 		g.model.Group = g.id
-		s.closeLoosely()
+		closeLoosely(s)
 		out = append(out, g)
 	}
 	return out
 }
 
-func (f *folder) firstModel(s *section, item *node) Model {
-	models := s.get("models", isList, "write a list of {provider, model, …}")
-	if models == nil || len(models.items) == 0 {
-		if s.find("models") == nil || models != nil {
-			s.r.on(item).err("missing-key", s.path+" names no model", "give it models: [{provider, model, api_key_env}]")
+func (f *folder) firstModel(s *yamlfile.Section, item *yamlfile.Node) Model {
+	models := s.Get("models", yamlfile.List, "write a list of {provider, model, …}")
+	if models == nil || len(models.Items) == 0 {
+		if s.Find("models") == nil || models != nil {
+			s.R.On(item).Err("missing-key", s.Path()+" names no model", "give it models: [{provider, model, api_key_env}]")
 		}
 		return Model{}
 	}
 	var first Model
-	for i, m := range models.items {
-		path := fmt.Sprintf("%s.models[%d]", s.path, i)
-		if ms := s.r.open(m, path); ms != nil {
+	for i, m := range models.Items {
+		path := fmt.Sprintf("%s.models[%d]", s.Path(), i)
+		if ms := s.R.Open(m, path); ms != nil {
 			model := f.model(ms, nil)
 			if i == 0 {
 				first = model
 			}
 		}
 		if i == 1 {
-			s.r.on(m).warn("not-acted-on", "only the first model of a group is asked in this version", "put the one to use first")
+			s.R.On(m).Warn("not-acted-on", "only the first model of a group is asked in this version", "put the one to use first")
 		}
 	}
 	return first
 }
 
 // llm reads the choice of the model: the name of a group, or the model itself.
-func (f *folder) llm(top *section, llm *field, groups []group) Model {
-	s := top.r.open(llm.value, "llm")
+func (f *folder) llm(top *yamlfile.Section, llm *yamlfile.Field, groups []group) Model {
+	s := top.R.Open(llm.Value, "llm")
 	if s == nil {
 		return Model{}
 	}
-	s.find("max_prompt_tokens") // see promptTokens
-	if !s.has("model_group") {
+	s.Find("max_prompt_tokens") // see promptTokens
+	if !s.Has("model_group") {
 		return f.model(s, llm)
 	}
-	named := s.text("model_group")
+	named := s.TextOrBlank("model_group")
 	for _, key := range []string{"provider", "model"} {
-		if k := s.find(key); k != nil {
-			top.r.key(k).err("duplicate-key", fmt.Sprintf("llm names a model group and %q beside it", key), "keep one of the two ways")
+		if k := s.Find(key); k != nil {
+			top.R.Key(k).Err("duplicate-key", fmt.Sprintf("llm names a model group and %q beside it", key), "keep one of the two ways")
 		}
 	}
-	s.closeLoosely()
+	closeLoosely(s)
 	var ids []string
 	for _, g := range groups {
 		if g.id == named {
@@ -190,10 +196,10 @@ func (f *folder) llm(top *section, llm *field, groups []group) Model {
 		return Model{}
 	}
 	hint := "add it to model_groups"
-	if near := nearest(named, ids); near != "" {
+	if near := yamlfile.Nearest(named, ids); near != "" {
 		hint = fmt.Sprintf("did you mean %q?", near)
 	}
-	top.r.on(s.find("model_group").value).err("unknown-model-group", "llm.model_group names a group that is not in model_groups", hint)
+	top.R.On(s.Find("model_group").Value).Err("unknown-model-group", "llm.model_group names a group that is not in model_groups", hint)
 	return Model{}
 }
 
@@ -202,60 +208,56 @@ var notSent = []string{"use_chat_completions_endpoint", "api_type", "api_version
 
 // model reads one model's keys. at is where the model as a whole is named, nil
 // for a list's item.
-func (f *folder) model(s *section, at *field) Model {
-	r := s.r
-	if s.n.kind != isMapping {
-		r.mismatch(s.n, name(s.path), isMapping, "write provider, model and api_key_env under it, indented")
-		return Model{}
-	}
-	m := Model{Provider: s.text("provider"), Name: s.text("model"), BaseURL: s.address(), KeyVariable: s.keyVariable(),
-		Timeout: s.duration("timeout", 0), Temperature: s.number("temperature", 0, 2), MaxTokens: s.optional("max_tokens", 1), MaxRetries: s.optional("max_retries", 0)}
-	whole := r.on(s.n)
+func (f *folder) model(s *yamlfile.Section, at *yamlfile.Field) Model {
+	r := s.R
+	m := Model{Provider: s.TextOrBlank("provider"), Name: s.TextOrBlank("model"), BaseURL: address(s), KeyVariable: keyVariable(s),
+		Timeout: duration(s, "timeout", 0), Temperature: s.Number("temperature", 0, 2), MaxTokens: optional(s, "max_tokens", 1), MaxRetries: optional(s, "max_retries", 0)}
+	whole := r.On(s.Node)
 	if at != nil {
-		whole = r.key(at)
+		whole = r.Key(at)
 	}
-	if m.Provider == "" && !s.has("provider") {
-		whole.err("missing-key", s.path+" has no provider", "name one, such as openai, or scripted with script: FILE")
+	if m.Provider == "" && !s.Has("provider") {
+		whole.Err("missing-key", s.Path()+" has no provider", "name one, such as openai, or scripted with script: FILE")
 	}
 	switch {
 	case strings.EqualFold(m.Provider, Scripted):
 		m.Provider = Scripted
 		f.script(&m, s, whole)
-	case m.Provider != "" && m.Name == "" && !s.has("model"):
-		whole.err("missing-key", s.path+" has no model", "name the provider's model, such as gpt-4o-mini")
+	case m.Provider != "" && m.Name == "" && !s.Has("model"):
+		whole.Err("missing-key", s.Path()+" has no model", "name the provider's model, such as gpt-4o-mini")
 	}
-	if m.Provider != Scripted && s.has("script") {
-		r.key(s.find("script")).err("bad-value", s.full("script")+" is for the provider scripted only", "delete it, or write provider: scripted")
+	if m.Provider != Scripted && s.Has("script") {
+		r.Key(s.Find("script")).Err("bad-value", s.Full("script")+" is for the provider scripted only", "delete it, or write provider: scripted")
 	}
-	s.idle(notSent...)
-	m.Extra = s.extra()
+	idle(s, notSent...)
+	m.Extra = extra(s)
 	return m
 }
 
 // address reads base_url, or api_base as others call it.
-func (s *section) address() string {
+func address(s *yamlfile.Section) string {
 	key := "base_url"
-	if !s.has(key) {
+	if !s.Has(key) {
 		key = "api_base"
-	} else if f := s.find("api_base"); f != nil {
-		s.r.key(f).err("duplicate-key", s.path+" has base_url and api_base", "keep one of the two; they mean the same")
+	} else if f := s.Find("api_base"); f != nil {
+		s.R.Key(f).Err("duplicate-key", s.Path()+" has base_url and api_base", "keep one of the two; they mean the same")
 	}
-	text := s.text(key)
+	text := s.TextOrBlank(key)
 	if text == "" {
-		s.find("api_base")
+		s.Find("api_base")
 		return ""
 	}
-	value := s.find(key).value
-	if s.r.unexpanded(value) {
+	value := s.Find(key).Value
+	if unexpanded(s.R, value) {
 		return ""
 	}
 	u, err := url.Parse(text)
 	switch {
 	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
-		s.r.on(value).err("bad-value", s.full(key)+" is no http or https address", "write for example http://127.0.0.1:8000/v1")
+		s.R.On(value).Err("bad-value", s.Full(key)+" is no http or https address", "write for example http://127.0.0.1:8000/v1")
 		return ""
 	case u.User != nil:
-		s.r.on(value).err("key-in-file", s.full(key)+" has a user or password in it", keyHint)
+		s.R.On(value).Err("key-in-file", s.Full(key)+" has a user or password in it", keyHint)
 		return ""
 	}
 	return text
@@ -263,23 +265,23 @@ func (s *section) address() string {
 
 // keyVariable reads the name of the variable that holds the key. A key itself is
 // never accepted.
-func (s *section) keyVariable() string {
+func keyVariable(s *yamlfile.Section) string {
 	var names []string
-	if text := s.text("api_key_env"); text != "" {
+	if text := s.TextOrBlank("api_key_env"); text != "" {
 		if !variable.MatchString(text) || secretLike.MatchString(text) {
-			s.r.on(s.find("api_key_env").value).err("key-in-file", s.full("api_key_env")+" is not the name of an environment variable", keyHint)
+			s.R.On(s.Find("api_key_env").Value).Err("key-in-file", s.Full("api_key_env")+" is not the name of an environment variable", keyHint)
 		} else {
 			names = append(names, text)
 		}
 	}
 	// An inline key is reported by secrets; ${NAME} names a variable too.
-	if f := s.find("api_key"); f != nil && f.value.kind == isText {
-		if m := reference.FindStringSubmatch(f.value.text); m != nil {
+	if f := s.Find("api_key"); f != nil && f.Value.Kind == yamlfile.Text {
+		if m := reference.FindStringSubmatch(f.Value.Text); m != nil {
 			names = append(names, m[1])
 		}
 	}
 	if len(names) > 1 {
-		s.r.key(s.find("api_key")).err("duplicate-key", s.path+" has api_key_env and api_key", "keep api_key_env")
+		s.R.Key(s.Find("api_key")).Err("duplicate-key", s.Path()+" has api_key_env and api_key", "keep api_key_env")
 	}
 	if len(names) == 0 {
 		return ""
@@ -289,46 +291,42 @@ func (s *section) keyVariable() string {
 
 // script reads the script of a scripted model: a file of the folder, or the
 // script itself.
-func (f *folder) script(m *Model, s *section, whole spot) {
-	script := s.find("script")
+func (f *folder) script(m *Model, s *yamlfile.Section, whole yamlfile.Spot) {
+	script := s.Find("script")
 	switch {
 	case script == nil:
-		whole.err("missing-script", s.path+" is scripted and names no script", "write script: FILE, with a file of this folder")
-	case script.value.kind == isList || script.value.kind == isMapping:
-		if raw, ok := s.r.raw(script.value); ok {
+		whole.Err("missing-script", s.Path()+" is scripted and names no script", "write script: FILE, with a file of this folder")
+	case script.Value.Kind == yamlfile.List || script.Value.Kind == yamlfile.Mapping:
+		if raw, ok := asJSON(s.R, script.Value); ok {
 			m.Script = raw // JSON is YAML
 		}
-	case script.value.kind == isText:
-		m.ScriptFile = script.value.text
-		if data, ok := f.linked(s.r.on(script.value), m.ScriptFile, "missing-script"); ok {
+	case script.Value.Kind == yamlfile.Text:
+		m.ScriptFile = script.Value.Text
+		if data, ok := f.linked(s.R.On(script.Value), m.ScriptFile, "missing-script"); ok {
 			m.Script = data
 		}
 	default:
-		s.r.mismatch(script.value, s.full("script"), isText, "name a file of this folder, or write the script under it")
+		s.R.Mismatch(script.Value, s.Full("script"), yamlfile.Text, "name a file of this folder, or write the script under it")
 	}
 }
 
 // extra collects the keys that nobody asked for. One that looks like a slip of a
 // known key is reported instead of being sent to a provider.
-func (s *section) extra() map[string]json.RawMessage {
+func extra(s *yamlfile.Section) map[string]json.RawMessage {
 	out := map[string]json.RawMessage{}
-	for _, f := range s.rest() {
-		if f.value.kind == isNull || secretKey.MatchString(f.name) {
+	for _, f := range s.Rest() {
+		if f.Value.Kind == yamlfile.Null || secretKey.MatchString(f.Name) {
 			continue // secrets has reported a key's value
 		}
-		if shown(f.name) == notShown {
-			s.r.key(f).err("unknown-key", "a key that is no name of a setting in "+name(s.path), "write plain words before the colon; if a key of yours slipped there, treat it as known to others")
+		if yamlfile.Shown(f.Name) == yamlfile.NotShown {
+			s.R.Key(f).Err("unknown-key", "a key that is no name of a setting in "+s.Called(), "write plain words before the colon; if a key of yours slipped there, treat it as known to others")
 			continue
 		}
-		if near := nearest(f.name, s.known); near != "" && !realSetting(f.name) {
-			s.r.key(f).err("unknown-key", fmt.Sprintf("unknown key %s in %s", shown(f.name), name(s.path)), fmt.Sprintf("did you mean %q?", near))
+		if !realSetting(f.Name) && s.Slip(f) || unexpanded(s.R, f.Value) {
 			continue
 		}
-		if s.r.unexpanded(f.value) {
-			continue
-		}
-		if raw, ok := s.r.raw(f.value); ok {
-			out[f.name] = raw
+		if raw, ok := asJSON(s.R, f.Value); ok {
+			out[f.Name] = raw
 		}
 	}
 	return out
@@ -340,37 +338,37 @@ func realSetting(key string) bool {
 }
 
 // unexpanded reports ${NAME} where nothing is put in its place.
-func (r *reader) unexpanded(n *node) bool {
+func unexpanded(r *yamlfile.Reader, n *yamlfile.Node) bool {
 	found := false
-	r.each(n, func(v *node) {
-		if v.kind == isText && expansion.MatchString(v.text) {
+	each(n, func(v *yamlfile.Node) {
+		if v.Kind == yamlfile.Text && expansion.MatchString(v.Text) {
 			found = true
-			r.on(v).err("unexpanded-variable", "${…} is not filled in here", "write the value itself; only a key may come from the environment, by api_key_env")
+			r.On(v).Err("unexpanded-variable", "${…} is not filled in here", "write the value itself; only a key may come from the environment, by api_key_env")
 		}
 	})
 	return found
 }
 
-func (r *reader) each(n *node, do func(*node)) {
+func each(n *yamlfile.Node, do func(*yamlfile.Node)) {
 	do(n)
-	for _, i := range n.items {
-		r.each(i, do)
+	for _, i := range n.Items {
+		each(i, do)
 	}
-	for _, f := range n.fields {
-		r.each(f.value, do)
+	for _, f := range n.Fields {
+		each(f.Value, do)
 	}
 }
 
 // secrets reports keys, tokens and passwords that stand in a file.
-func (r *reader) secrets(n *node) {
-	r.each(n, func(v *node) {
-		for i := range v.fields {
-			f := &v.fields[i]
-			if f.value.kind != isText || strings.TrimSpace(f.value.text) == "" || expansion.MatchString(f.value.text) {
+func secrets(r *yamlfile.Reader, n *yamlfile.Node) {
+	each(n, func(v *yamlfile.Node) {
+		for i := range v.Fields {
+			f := &v.Fields[i]
+			if f.Value.Kind != yamlfile.Text || strings.TrimSpace(f.Value.Text) == "" || expansion.MatchString(f.Value.Text) {
 				continue
 			}
-			if secretKey.MatchString(f.name) || secretLike.MatchString(f.value.text) && f.name != "api_key_env" {
-				r.on(f.value).err("key-in-file", fmt.Sprintf("the value of %s is written in the file", shown(f.name)), "do not write keys in files; "+keyHint)
+			if secretKey.MatchString(f.Name) || secretLike.MatchString(f.Value.Text) && f.Name != "api_key_env" {
+				r.On(f.Value).Err("key-in-file", fmt.Sprintf("the value of %s is written in the file", yamlfile.Shown(f.Name)), "do not write keys in files; "+keyHint)
 			}
 		}
 	})

@@ -10,6 +10,7 @@ import (
 	"github.com/belay-run/belay/internal/finding"
 	"github.com/belay-run/belay/internal/skill"
 	"github.com/belay-run/belay/internal/wording"
+	"github.com/belay-run/belay/internal/yamlfile"
 )
 
 // parts returns the files of the test cases whose names end in suffix.
@@ -113,9 +114,9 @@ func FuzzMemory(f *testing.F) {
 	f.Add("a: &a {type: categorical, enum_values: [1, true, x]}\nb: *a\nc: {<<: *a, initial_value: 1.0}")
 	f.Fuzz(func(t *testing.T, text string) {
 		var findings []finding.Finding
-		r := &reader{file: MemoryFile, findings: &findings}
-		n := r.parse([]byte(text))
-		fields := append(r.projectMemory(n), r.skillMemory("x", n)...)
+		r := yamlfile.NewReader(MemoryFile, &findings)
+		n := r.Parse([]byte(text))
+		fields := append(projectMemory(r, n), skillMemory(r, "x", n)...)
 		wholeFindings(t, text, findings)
 		for _, field := range fields {
 			if field.Name == "" || field.Type == "" || field.Namespace == "" {
@@ -140,7 +141,7 @@ func FuzzResponses(f *testing.F) {
 		var own map[string][]wording.Variant
 		_, fs := alone(t, func(lib *library, _ *skillReader) {
 			r := lib.f.reader(ResponsesFile)
-			own = lib.responses(r, r.parse([]byte(text)), "x")
+			own = lib.responses(r, r.Parse([]byte(text)), "x")
 		})
 		wholeFindings(t, text, fs)
 		book := wording.NewWithSkills("en", nil, map[string]map[string][]wording.Variant{"x": own})

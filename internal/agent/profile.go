@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/belay-run/belay/internal/wording"
+	"github.com/belay-run/belay/internal/yamlfile"
 )
 
 var (
@@ -30,95 +31,94 @@ func idOf(path string) string {
 
 // readProfile reads agent.yml. n is nil when there is no such file or nothing in
 // it; that has been reported.
-func (a *Agent) readProfile(r *reader, n *node) {
-	top := r.open(n, "")
+func (a *Agent) readProfile(r *yamlfile.Reader, n *yamlfile.Node) {
+	top := r.Open(n, "")
 	if top == nil {
 		return
 	}
 	// The oldest agents have no "agent:" and all keys at the top.
-	identity, flat := top.sub("agent"), false
-	if !top.has("agent") && top.has("persona") {
+	identity, flat := top.Sub("agent"), false
+	if !top.Has("agent") && top.Has("persona") {
 		identity, flat = top, true
 	}
 	a.readIdentity(top, identity)
 
 	// Older agents have these inside "agent:", newer ones beside it.
-	tuning := func(key string) *section {
-		outer, inner := top.has(key), identity.has(key)
+	tuning := func(key string) *yamlfile.Section {
+		outer, inner := top.Has(key), identity.Has(key)
 		if outer && inner && !flat {
-			r.key(identity.find(key)).err("duplicate-key", fmt.Sprintf("%q stands inside agent: and beside it", key), "keep the one beside agent:")
+			r.Key(identity.Find(key)).Err("duplicate-key", fmt.Sprintf("%q stands inside agent: and beside it", key), "keep the one beside agent:")
 		}
 		if inner && !outer {
 			return identity
 		}
 		return top
 	}
-	a.Rules = tuning("rules").lines("rules")
-	a.ToolTimeout = tuning("tool_timeout").duration("tool_timeout", DefaultToolTimeout)
+	a.Rules = lines(tuning("rules"), "rules")
+	a.ToolTimeout = duration(tuning("tool_timeout"), "tool_timeout", DefaultToolTimeout)
 
-	references := tuning("references").sub("references")
-	a.Instructions = references.prose("instructions")
-	references.closeLoosely()
+	references := tuning("references").Sub("references")
+	a.Instructions = prose(references, "instructions")
+	closeLoosely(references)
 
 	for _, key := range []string{"prompts", "orchestrator"} { // the second is the older name
-		prompts := tuning(key).sub(key)
-		if text := prompts.prose("text_rules"); text != "" && a.TextRules == "" {
+		prompts := tuning(key).Sub(key)
+		if text := prose(prompts, "text_rules"); text != "" && a.TextRules == "" {
 			a.TextRules = text
 		}
-		prompts.closeLoosely()
+		closeLoosely(prompts)
 	}
 	for _, key := range []string{"conversation", "session_config", "engine_version"} {
-		tuning(key).idle(key)
+		idle(tuning(key), key)
 	}
 	a.readOwn(top)
 	if !flat {
-		identity.close()
+		identity.Unknown()
 	}
 	a.misplaced(top)
-	top.close()
+	top.Unknown()
 }
 
-func (a *Agent) readIdentity(top, identity *section) {
-	r := top.r
-	if id := identity.text("id"); id != "" {
+func (a *Agent) readIdentity(top, identity *yamlfile.Section) {
+	r := top.R
+	if id := identity.TextOrBlank("id"); id != "" {
 		if !goodID.MatchString(id) {
-			r.on(identity.find("id").value).err("bad-value", identity.full("id")+" is not usable as a name",
+			r.On(identity.Find("id").Value).Err("bad-value", identity.Full("id")+" is not usable as a name",
 				`begin with a letter or digit and use at most 64 letters, digits, "_", "." and "-"`)
 		} else {
 			a.ID = id
 		}
 	}
-	if language := identity.text("language"); language != "" {
+	if language := identity.TextOrBlank("language"); language != "" {
 		if !goodLanguage.MatchString(language) {
-			r.on(identity.find("language").value).err("bad-value", identity.full("language")+" is no language code", `write a code such as en, de or es-MX`)
+			r.On(identity.Find("language").Value).Err("bad-value", identity.Full("language")+" is no language code", `write a code such as en, de or es-MX`)
 		} else {
 			a.Language = language
 		}
 	}
-	a.Name = cmp.Or(identity.text("name"), top.text("name")) // others have these two beside "agent:"
-	a.Description = cmp.Or(identity.text("description"), top.text("description"))
-	if f := identity.find("voice"); f != nil && f.value.kind == isText {
-		a.Voice = f.value.text
+	a.Name = cmp.Or(identity.TextOrBlank("name"), top.TextOrBlank("name")) // others have these two beside "agent:"
+	a.Description = cmp.Or(identity.TextOrBlank("description"), top.TextOrBlank("description"))
+	if f := identity.Find("voice"); f != nil && f.Value.Kind == yamlfile.Text {
+		a.Voice = f.Value.Text
 	}
-	identity.idle("voice")
-	before := len(*r.findings)
-	a.Persona = identity.text("persona")
-	if strings.TrimSpace(a.Persona) == "" && len(*r.findings) == before {
-		at := r.whole()
-		if f := top.find("agent"); f != nil {
+	idle(identity, "voice")
+	a.Persona = identity.TextOrBlank("persona")
+	if persona := identity.Find("persona"); strings.TrimSpace(a.Persona) == "" && (persona == nil || persona.Value.Kind == yamlfile.Text) {
+		at := r.Whole()
+		if f := top.Find("agent"); f != nil {
 			if identity == nil {
 				return // it is no mapping, which has been reported
 			}
-			at = r.key(f)
+			at = r.Key(f)
 		}
-		at.err("missing-persona", "the agent has no persona", "write agent.persona: a few sentences on who the agent is and how it speaks")
+		at.Err("missing-persona", "the agent has no persona", "write agent.persona: a few sentences on who the agent is and how it speaks")
 	}
 }
 
 // readOwn reads the keys that are Belay's own.
-func (a *Agent) readOwn(top *section) {
-	own := top.sub("belay")
-	limits := own.sub("limits")
+func (a *Agent) readOwn(top *yamlfile.Section) {
+	own := top.Sub("belay")
+	limits := own.Sub("limits")
 	l := &a.Limits
 	for _, c := range []struct {
 		key         string
@@ -132,12 +132,12 @@ func (a *Agent) readOwn(top *section) {
 		{"hook_workers", &l.HookWorkers, 1, 32},
 		{"queue", &l.Queue, 1, 1000},
 	} {
-		*c.into = limits.count(c.key, c.least, c.most, *c.into)
+		*c.into = count(limits, c.key, c.least, c.most, *c.into)
 	}
-	limits.close()
+	limits.Unknown()
 	a.readConversations(top, own)
-	own.find("llm") // read with the integrations
-	own.close()
+	own.Find("llm") // read with the integrations
+	own.Unknown()
 }
 
 // Bounds of conversations.keep.
@@ -148,34 +148,34 @@ const (
 
 // readConversations reads how long conversations are kept: at the top of the
 // file, or under belay: like the other keys of our own.
-func (a *Agent) readConversations(top, own *section) {
+func (a *Agent) readConversations(top, own *yamlfile.Section) {
 	at := top
-	if inner := own.find("conversations"); inner != nil {
-		if top.has("conversations") {
-			top.r.key(inner).err("duplicate-key", `"conversations" stands inside belay: and beside it`, "keep one of them")
+	if inner := own.Find("conversations"); inner != nil {
+		if top.Has("conversations") {
+			top.R.Key(inner).Err("duplicate-key", `"conversations" stands inside belay: and beside it`, "keep one of them")
 		} else {
 			at = own
 		}
 	}
-	s := at.sub("conversations")
-	a.Keep = s.span("keep", leastKept, mostKept)
-	s.close()
+	s := at.Sub("conversations")
+	a.Keep = span(s, "keep", leastKept, mostKept)
+	s.Unknown()
 }
 
 // misplaced reports keys that belong inside "agent:" with a better word than
 // "unknown".
-func (a *Agent) misplaced(top *section) {
-	for _, f := range top.rest() {
-		if slices.Contains(identityKeys, f.name) {
-			top.r.key(f).err("misplaced-key", fmt.Sprintf("%q stands at the top of the file", f.name), "move it under agent:, indented")
-			top.known = append(top.known, f.name)
+func (a *Agent) misplaced(top *yamlfile.Section) {
+	for _, f := range top.Rest() {
+		if slices.Contains(identityKeys, f.Name) {
+			top.R.Key(f).Err("misplaced-key", fmt.Sprintf("%q stands at the top of the file", f.Name), "move it under agent:, indented")
+			top.Find(f.Name) // known now
 		}
 	}
 }
 
 // warnLanguage says which fixed texts will be English in an agent of another
 // language.
-func (a *Agent) warnLanguage(r *reader) {
+func (a *Agent) warnLanguage(r *yamlfile.Reader) {
 	if wording.HasLanguage(a.Language) {
 		return
 	}
@@ -186,7 +186,7 @@ func (a *Agent) warnLanguage(r *reader) {
 		}
 	}
 	if len(missing) > 0 {
-		r.whole().warn("no-built-in-texts", "Belay has no built-in texts in the agent's language and says them in English: "+strings.Join(missing, ", "),
+		r.Whole().Warn("no-built-in-texts", "Belay has no built-in texts in the agent's language and says them in English: "+strings.Join(missing, ", "),
 			"write them in "+ResponsesFile)
 	}
 }

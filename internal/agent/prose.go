@@ -8,6 +8,7 @@ import (
 
 	"github.com/belay-run/belay/internal/condition"
 	"github.com/belay-run/belay/internal/skill"
+	"github.com/belay-run/belay/internal/yamlfile"
 )
 
 // body reads the text of a skill: paragraphs, the if: lines that guard them, and
@@ -46,7 +47,7 @@ var (
 // line reads one line, or what begins in it, and returns the index of the next.
 func (b *body) line(i int) int {
 	line := strings.TrimRight(b.lines[i], " \t")
-	at := b.c.r.at(b.number(i), 1)
+	at := b.c.r.At(b.number(i), 1)
 	switch {
 	case line == "":
 		b.flush()
@@ -57,7 +58,7 @@ func (b *body) line(i int) int {
 		}
 		return b.fence(i)
 	case strings.HasPrefix(strings.TrimLeft(line, " \t"), ":::ordered_block"):
-		at.err("bad-fence", "a block begins with spaces before :::", "write ::: at the beginning of the line")
+		at.Err("bad-fence", "a block begins with spaces before :::", "write ::: at the beginning of the line")
 		b.add(i, line)
 	case strings.HasPrefix(line, "if:"):
 		b.flush()
@@ -65,14 +66,14 @@ func (b *body) line(i int) int {
 			b.unguard("two if: lines follow one another")
 		}
 		b.guarded = b.number(i)
-		b.guard = b.c.compile(line[len("if:"):], b.c.r.at(b.number(i), 1), "this if:")
+		b.guard = b.c.compile(line[len("if:"):], b.c.r.At(b.number(i), 1), "this if:")
 	case line[0] == 'e' && elseLine.MatchString(line):
-		at.err("bad-guard", "there is no else: in prose", "write one if: line for each case, each with its own condition")
+		at.Err("bad-guard", "there is no else: in prose", "write one if: line for each case, each with its own condition")
 	case fenced(line):
 		return b.code(i)
 	default:
 		if strings.Contains(line, "if:") && indented.MatchString(line) {
-			at.warn("if-in-instructions", "an if: counts at the beginning of a line only; the model reads this one as text", "put it at the left margin, before the paragraph that it guards")
+			at.Warn("if-in-instructions", "an if: counts at the beginning of a line only; the model reads this one as text", "put it at the left margin, before the paragraph that it guards")
 		}
 		b.add(i, line)
 	}
@@ -117,15 +118,15 @@ func (b *body) flush() {
 	}
 	p := skill.Paragraph{If: b.guard, Text: strings.Join(b.text, "\n"), Line: b.begin}
 	b.c.k.Prose = append(b.c.k.Prose, p)
-	b.c.mentions(p.Text, b.c.r.places(p))
+	b.c.mentions(p.Text, places(b.c.r, p))
 	b.text, b.guard, b.guarded = nil, nil, 0
 }
 
 // places finds places in a paragraph. It goes on from the last one, so that looking up
 // all names of a long line takes one walk through it.
-func (r *reader) places(p skill.Paragraph) func(offset int) spot {
+func places(r *yamlfile.Reader, p skill.Paragraph) func(offset int) yamlfile.Spot {
 	last, line, column := 0, 0, 1
-	return func(offset int) spot {
+	return func(offset int) yamlfile.Spot {
 		if offset < last {
 			last, line, column = 0, 0, 1
 		}
@@ -136,12 +137,12 @@ func (r *reader) places(p skill.Paragraph) func(offset int) spot {
 		}
 		column += utf8.RuneCountInString(between)
 		last = offset
-		return r.at(p.Line+line, column)
+		return r.At(p.Line+line, column)
 	}
 }
 
 func (b *body) unguard(message string) {
-	b.c.r.at(b.guarded, 1).err("bad-guard", message, "write the paragraph that the condition guards under it")
+	b.c.r.At(b.guarded, 1).Err("bad-guard", message, "write the paragraph that the condition guards under it")
 	b.guard, b.guarded = nil, 0
 }
 
@@ -155,15 +156,15 @@ const blockHint = "begin a block with :::ordered_block id=<name> and end it with
 // fence reads a block, and returns the index of the line after it.
 func (b *body) fence(i int) int {
 	r, number := b.c.r, b.number(i)
-	at := r.at(number, 1)
+	at := r.At(number, 1)
 	m := opening.FindStringSubmatch(strings.TrimRight(b.lines[i], " \t"))
 	if m == nil {
-		at.err("bad-fence", "::: ends a block, and none was begun", blockHint)
+		at.Err("bad-fence", "::: ends a block, and none was begun", blockHint)
 		return i + 1
 	}
 	known := m[1] == "ordered_block"
 	if !known {
-		at.err("bad-fence", fmt.Sprintf("%s is no kind of block", shown(m[1])), blockHint)
+		at.Err("bad-fence", fmt.Sprintf("%s is no kind of block", yamlfile.Shown(m[1])), blockHint)
 	}
 	end := i + 1
 	for ; end < len(b.lines); end++ {
@@ -172,7 +173,7 @@ func (b *body) fence(i int) int {
 			break
 		}
 		if strings.HasPrefix(line, ":::") {
-			at.err("bad-fence", fmt.Sprintf("the block that begins here has no end before the one in line %d", b.number(end)), "end it with a line :::")
+			at.Err("bad-fence", fmt.Sprintf("the block that begins here has no end before the one in line %d", b.number(end)), "end it with a line :::")
 			return end
 		}
 	}
@@ -180,7 +181,7 @@ func (b *body) fence(i int) int {
 		return end // one word on it is enough
 	}
 	if end == len(b.lines) {
-		at.err("bad-fence", "the block that begins here has no end", "end it with a line :::")
+		at.Err("bad-fence", "the block that begins here has no end", "end it with a line :::")
 		return end
 	}
 	if known {
@@ -191,15 +192,15 @@ func (b *body) fence(i int) int {
 }
 
 // attributes reads id=x after :::ordered_block.
-func (b *body) attributes(text string, at spot) (id string, ok bool) {
+func (b *body) attributes(text string, at yamlfile.Spot) (id string, ok bool) {
 	for strings.TrimSpace(text) != "" {
 		m := attribute.FindStringSubmatch(text)
 		if m == nil {
-			at.err("bad-fence", "what stands after :::ordered_block cannot be read", "write id=<name> there and nothing else")
+			at.Err("bad-fence", "what stands after :::ordered_block cannot be read", "write id=<name> there and nothing else")
 			return "", false
 		}
 		if m[1] != "id" {
-			at.err("bad-fence", fmt.Sprintf("a block has no attribute %s", shown(m[1])), "write id=<name> there; name: and description: stand in the block")
+			at.Err("bad-fence", fmt.Sprintf("a block has no attribute %s", yamlfile.Shown(m[1])), "write id=<name> there; name: and description: stand in the block")
 			return "", false
 		}
 		id = m[2] + m[3] + m[4]

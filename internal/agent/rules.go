@@ -1,18 +1,26 @@
 package agent
 
-import "github.com/belay-run/belay/internal/finding"
+import (
+	"slices"
+	"strings"
+
+	"github.com/belay-run/belay/internal/finding"
+	"github.com/belay-run/belay/internal/yamlfile"
+)
+
+// ofYAML are the findings of every YAML file that an agent's files can have too.
+var ofYAML = []string{"bad-encoding", "bad-value", "missing-key", "wrong-type", "yaml-documents", "yaml-syntax", "yaml-too-complex"}
 
 // Rules describes every finding that [Read] can make, sorted by id.
 func Rules() []finding.Rule {
-	return []finding.Rule{
+	rules := slices.DeleteFunc(yamlfile.Rules(), func(r finding.Rule) bool { return !slices.Contains(ofYAML, r.ID) })
+	rules = append(rules, []finding.Rule{
 		{ID: "bad-condition", Summary: "A condition does not compile.", Help: "Conditions are expressions such as: session.project.verified and session.cart.total > 100. They cannot loop or call functions beyond len, lower, upper and trim."},
-		{ID: "bad-encoding", Summary: "A file is not UTF-8 text, or has control characters.", Help: "Save the file as UTF-8. A byte order mark and Windows line ends are fine."},
 		{ID: "bad-fence", Summary: "A block of a skill is not begun or ended as it should be.", Help: "A block begins with a line :::ordered_block id=name and ends with a line :::, both at the left margin. What stands between is YAML."},
 		{ID: "bad-front-matter", Summary: "A skill's file does not begin with front matter.", Help: "The first line is ---, then come keys such as name: and description:, then a line ---, then the skill's text."},
 		{ID: "bad-guard", Summary: "An if: line guards nothing, or there is an else: line.", Help: "An if: line guards the paragraph under it, and only that. Write one if: line for each case."},
 		{ID: "bad-name", Summary: "A name cannot be used.", Help: "Names are letters, digits and _, and do not begin with a digit; the message says where - may stand."},
 		{ID: "bad-response-name", Summary: "A response's name does not begin with utter_.", Help: "Responses are named utter_ followed by letters, digits or _."},
-		{ID: "bad-value", Summary: "A value is outside what its key takes.", Help: "The message says what the key takes."},
 		{ID: "block-cycle", Summary: "Blocks call each other in a circle, or steps lead in a circle that nothing ends.", Help: "Such a turn would not end. Let a step end the block, ask the user, or choose with if:."},
 		{ID: "duplicate-key", Summary: "A key, or something that must be unique, stands twice.", Help: "Only one of the two can count, so neither is guessed. Keep one."},
 		{ID: "empty-file", Summary: "agent.yml or integrations.yml has nothing in it.", Help: "Write its keys, or start from what belay init makes."},
@@ -26,7 +34,6 @@ func Rules() []finding.Rule {
 		{ID: "misplaced-key", Summary: "A key of agent: stands at the top of agent.yml.", Help: "id, language, persona and voice belong under agent:."},
 		{ID: "missing-agent-yml", Summary: "The folder has no agent.yml.", Help: "agent.yml makes a folder an agent's. Write one, or make an agent with belay init."},
 		{ID: "missing-description", Summary: "A skill has no description.", Help: "The model chooses skills by their descriptions."},
-		{ID: "missing-key", Summary: "A key that is needed is not there.", Help: "The message says which one."},
 		{ID: "missing-model", Summary: "The agent names no model to ask.", Help: "Write llm: in integrations.yml, with provider, model and api_key_env, or with the name of a model group."},
 		{ID: "missing-persona", Summary: "The agent has no persona.", Help: "Write agent.persona: a few sentences on who the agent is and how it speaks."},
 		{ID: "missing-script", Summary: "A scripted model has no script, or names a file that is not there.", Help: "Write script: FILE with a path relative to the agent's folder."},
@@ -64,9 +71,7 @@ func Rules() []finding.Rule {
 		{ID: "unreachable-step", Summary: "A step of a block can never be reached.", Help: "Name it in the next: of a step, or delete it."},
 		{ID: "unreachable-variant", Summary: "A variant of a response is never said.", Help: "Of the variants without a condition only the first is said."},
 		{ID: "unreadable-file", Summary: "A file cannot be read, or is no regular file.", Help: "Check that it is there, and its permissions."},
-		{ID: "wrong-type", Summary: "A value is of the wrong type, such as a list where text is needed.", Help: "The message says what is needed. Text that looks like a number, or has ': ' in it, needs quotes."},
-		{ID: "yaml-documents", Summary: "A YAML file holds more than one document.", Help: "Keep one and delete the lines \"---\"."},
-		{ID: "yaml-syntax", Summary: "A file is no YAML that can be read.", Help: "Check indentation, quotes and brackets, in the line before too."},
-		{ID: "yaml-too-complex", Summary: "A YAML file has too many, too deeply nested or too often repeated entries.", Help: "Split or flatten it. The bounds keep a file from anyone from keeping the reader busy."},
-	}
+	}...)
+	slices.SortFunc(rules, func(a, b finding.Rule) int { return strings.Compare(a.ID, b.ID) })
+	return rules
 }

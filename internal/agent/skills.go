@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/belay-run/belay/internal/skill"
+	"github.com/belay-run/belay/internal/yamlfile"
 )
 
 // MemoryFile declares the memory that all skills share, or that of one skill.
@@ -46,7 +47,7 @@ func (a *Agent) readSkills(f *folder) *library {
 		return lib
 	}
 	a.Skills = lib.set
-	lib.set.Project = f.reader(MemoryFile).projectMemory(f.yaml(MemoryFile))
+	lib.set.Project = projectMemory(f.reader(MemoryFile), f.yaml(MemoryFile))
 	var own []*skillReader
 	for _, id := range ids {
 		c := lib.open(id)
@@ -84,17 +85,17 @@ func (f *folder) skillIDs() []string {
 			continue
 		}
 		dir := path.Join("skills", e.Name())
-		at := f.reader(dir).whole()
+		at := f.reader(dir).Whole()
 		if !f.exists(path.Join(dir, skillFile)) {
 			f.noSkill(dir)
 			continue
 		}
 		if !goodSkill.MatchString(e.Name()) || slices.Contains(notSkillID, e.Name()) {
-			at.err("bad-name", fmt.Sprintf("%s cannot be the id of a skill", shown(e.Name())), `rename the folder: at most 64 letters, digits, "_" and "-", and none of `+strings.Join(notSkillID, ", "))
+			at.Err("bad-name", fmt.Sprintf("%s cannot be the id of a skill", yamlfile.Shown(e.Name())), `rename the folder: at most 64 letters, digits, "_" and "-", and none of `+strings.Join(notSkillID, ", "))
 			continue
 		}
 		if len(out) == maxSkills {
-			f.reader("skills").whole().err("too-many-skills", fmt.Sprintf("the agent has more than %d skills", maxSkills), "split the agent, or take out what is not used")
+			f.reader("skills").Whole().Err("too-many-skills", fmt.Sprintf("the agent has more than %d skills", maxSkills), "split the agent, or take out what is not used")
 			break
 		}
 		out = append(out, e.Name())
@@ -105,19 +106,19 @@ func (f *folder) skillIDs() []string {
 // noSkill reports a folder of skills/ that has no skill.md: an error when it has
 // what only a skill has.
 func (f *folder) noSkill(dir string) {
-	at, hint := f.reader(dir).whole(), "write "+skillFile+" there, or move the folder out of skills/"
+	at, hint := f.reader(dir).Whole(), "write "+skillFile+" there, or move the folder out of skills/"
 	names := f.names(dir)
 	for _, name := range names {
 		if strings.EqualFold(name, skillFile) || strings.EqualFold(name, "skill.markdown") {
-			at.err("no-skill", "there is no "+skillFile+" in this folder", "rename "+name)
+			at.Err("no-skill", "there is no "+skillFile+" in this folder", "rename "+name)
 			return
 		}
 	}
 	if slices.ContainsFunc(names, func(n string) bool { return n == MemoryFile || n == "tools.py" || n == ResponsesFile }) {
-		at.err("no-skill", "there is no "+skillFile+" in this folder, but other files of a skill", hint)
+		at.Err("no-skill", "there is no "+skillFile+" in this folder, but other files of a skill", hint)
 		return
 	}
-	at.warn("no-skill", "there is no "+skillFile+" in this folder, so it is no skill", hint)
+	at.Warn("no-skill", "there is no "+skillFile+" in this folder, so it is no skill", hint)
 }
 
 // open begins a skill with what others need to know of it: its memory.
@@ -125,14 +126,14 @@ func (lib *library) open(id string) *skillReader {
 	dir := path.Join("skills", id)
 	c := &skillReader{lib: lib, dir: dir, r: lib.f.reader(path.Join(dir, skillFile)), k: &skill.Skill{ID: id, Name: id, File: path.Join(dir, skillFile)}}
 	file := path.Join(dir, MemoryFile)
-	c.k.Memory = lib.f.reader(file).skillMemory(id, lib.f.yaml(file))
+	c.k.Memory = skillMemory(lib.f.reader(file), id, lib.f.yaml(file))
 	return c
 }
 
 // skillReader reads one skill's skill.md.
 type skillReader struct {
 	lib   *library
-	r     *reader
+	r     *yamlfile.Reader
 	k     *skill.Skill
 	dir   string
 	count struct{ conditions, mentions int }
@@ -144,7 +145,7 @@ const (
 )
 
 func (c *skillReader) readFile() {
-	data, ok := c.lib.f.read(c.k.File, c.r.whole())
+	data, ok := c.lib.f.read(c.k.File, c.r.Whole())
 	if !ok {
 		return
 	}
@@ -153,30 +154,28 @@ func (c *skillReader) readFile() {
 
 // read reads the text of skill.md.
 func (c *skillReader) read(data []byte) {
-	text, ok := c.r.plainText(data)
+	text, ok := c.r.Decode(data)
 	if !ok {
 		return
 	}
-	front, body, above, ok := c.r.frontMatter(text)
+	front, body, above, ok := frontMatter(c.r, text)
 	if !ok {
 		return
 	}
-	c.r.above = 1
-	n := c.r.parseText(front)
-	c.r.above = 0
-	if top := c.r.open(n, ""); top != nil {
+	n := c.r.Part(front, 1)
+	if top := c.r.Open(n, ""); top != nil {
 		c.front(top)
-	} else if !c.r.reported(1, above) {
-		c.r.at(1, 1).warn("missing-description", "the skill has no description, by which the model would choose it", "write description: between the lines ---")
+	} else if !c.r.Reported(1, above) {
+		c.r.At(1, 1).Warn("missing-description", "the skill has no description, by which the model would choose it", "write description: between the lines ---")
 	}
 	c.body(body, above)
 }
 
 // frontMatter splits a skill's file. above is the number of lines before the body.
-func (r *reader) frontMatter(text string) (front, body string, above int, ok bool) {
+func frontMatter(r *yamlfile.Reader, text string) (front, body string, above int, ok bool) {
 	first, rest, _ := strings.Cut(text, "\n")
 	if strings.TrimRight(first, " \t") != "---" {
-		r.at(1, 1).err("bad-front-matter", "the file does not begin with a line ---", "write ---, then name: and description:, then --- and the skill's text")
+		r.At(1, 1).Err("bad-front-matter", "the file does not begin with a line ---", "write ---, then name: and description:, then --- and the skill's text")
 		return "", "", 0, false
 	}
 	above = 1
@@ -188,6 +187,6 @@ func (r *reader) frontMatter(text string) (front, body string, above int, ok boo
 		}
 		length += len(line)
 	}
-	r.at(1, 1).err("bad-front-matter", "the front matter that begins here has no end", "write a line --- after its keys")
+	r.At(1, 1).Err("bad-front-matter", "the front matter that begins here has no end", "write a line --- after its keys")
 	return "", "", 0, false
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/belay-run/belay/internal/finding"
 	"github.com/belay-run/belay/internal/skill"
+	"github.com/belay-run/belay/internal/yamlfile"
 )
 
 // Tool is a tool that the agent's Python has.
@@ -81,8 +82,8 @@ type toolCheck struct {
 	found  []finding.Finding
 }
 
-func (c *toolCheck) at(file string, line, column int) spot {
-	return (&reader{file: file, findings: &c.found}).at(line, column)
+func (c *toolCheck) at(file string, line, column int) yamlfile.Spot {
+	return yamlfile.NewReader(file, &c.found).At(line, column)
 }
 
 // imports looks at import_tools.
@@ -92,18 +93,18 @@ func (c *toolCheck) imports(k *skill.Skill) {
 		at := c.at(k.File, i.Line, i.Column)
 		switch {
 		case i.Server == "" && c.own[k.ID][i.Tool]:
-			at.warn("local-import", fmt.Sprintf("%s is a tool of the skill itself", i.Tool), "take it out of import_tools: a skill's own tools need no import")
+			at.Warn("local-import", fmt.Sprintf("%s is a tool of the skill itself", i.Tool), "take it out of import_tools: a skill's own tools need no import")
 		case i.Server == "" && !c.shared[i.Tool]:
-			at.err("unknown-tool", fmt.Sprintf("there is no shared tool %s", shown(i.Tool)), c.nearTool(i.Tool, c.shared, "write it in tools/, or correct the name"))
+			at.Err("unknown-tool", fmt.Sprintf("there is no shared tool %s", yamlfile.Shown(i.Tool)), c.nearTool(i.Tool, c.shared, "write it in tools/, or correct the name"))
 		case i.Server != "" && c.own[k.ID][i.Tool]:
-			at.err("tool-collision", fmt.Sprintf("the skill has a tool %s itself", i.Tool), "rename its own tool")
+			at.Err("tool-collision", fmt.Sprintf("the skill has a tool %s itself", i.Tool), "rename its own tool")
 		}
 		if was, ok := from[i.Tool]; ok {
-			at.err("tool-collision", fmt.Sprintf("%s and %s have the same name", was, i.Name()), "import one of the two")
+			at.Err("tool-collision", fmt.Sprintf("%s and %s have the same name", was, i.Name()), "import one of the two")
 		}
 		from[i.Tool] = i.Name()
 		if i.Server != "" && slices.Contains(frameworkTools, i.Tool) {
-			at.err("tool-collision", fmt.Sprintf("%s is a name of the framework's", i.Tool), "do not import it")
+			at.Err("tool-collision", fmt.Sprintf("%s is a name of the framework's", i.Tool), "do not import it")
 		}
 	}
 }
@@ -119,7 +120,7 @@ func (c *toolCheck) name(n toolName) {
 	}
 	at := c.at(n.file, n.line, n.column)
 	if c.shared[n.name] {
-		at.err("tool-not-imported", fmt.Sprintf("%s is a shared tool that the skill does not import", n.name), "add it to import_tools")
+		at.Err("tool-not-imported", fmt.Sprintf("%s is a shared tool that the skill does not import", n.name), "add it to import_tools")
 		return
 	}
 	known := map[string]bool{}
@@ -129,7 +130,7 @@ func (c *toolCheck) name(n toolName) {
 	for _, i := range k.Imports {
 		known[i.Tool] = true
 	}
-	at.err("unknown-tool", fmt.Sprintf("the skill has no tool %s", shown(n.name)), c.nearTool(n.name, known, "write it in the skill's tools.py, or add it to import_tools"))
+	at.Err("unknown-tool", fmt.Sprintf("the skill has no tool %s", yamlfile.Shown(n.name)), c.nearTool(n.name, known, "write it in the skill's tools.py, or add it to import_tools"))
 }
 
 // fieldTool looks at a tool whose name says that it belongs to a memory value.
@@ -137,7 +138,7 @@ func (c *toolCheck) fieldTool(set *skill.Set, t Tool) {
 	k := set.Skill(OwnerOf(t.File))
 	name, ok := strings.CutPrefix(t.Name, afterSetting)
 	if ok && k != nil && set.Field(k.ID+"."+name) == nil {
-		c.at(t.File, 0, 0).warn("unknown-memory", fmt.Sprintf("%s belongs to a value %s, which the skill does not declare", t.Name, name), "declare it in the skill's "+MemoryFile+", or rename the tool")
+		c.at(t.File, 0, 0).Warn("unknown-memory", fmt.Sprintf("%s belongs to a value %s, which the skill does not declare", t.Name, name), "declare it in the skill's "+MemoryFile+", or rename the tool")
 	}
 }
 

@@ -2,6 +2,8 @@ package yamlfile_test
 
 import (
 	"fmt"
+	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -284,5 +286,28 @@ func TestShown(t *testing.T) {
 		if yamlfile.SecretLike(text) != want {
 			t.Error(text)
 		}
+	}
+}
+
+// Every rule that the code names is described, and every described one is named.
+func TestRulesAreComplete(t *testing.T) {
+	used := map[string]bool{}
+	for _, file := range []string{"tree.go", "section.go"} {
+		src, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile(`(?:\.Err|c\.stop)\((?:n, )?"([a-z-]+)"`).FindAllStringSubmatch(string(src), -1) {
+			used[m[1]] = true
+		}
+	}
+	for _, r := range yamlfile.Rules() {
+		if !used[r.ID] || r.Summary == "" || r.Help == "" {
+			t.Errorf("rule %q is not described, or no code makes a finding of it", r.ID)
+		}
+		delete(used, r.ID)
+	}
+	if len(used) > 0 {
+		t.Errorf("not described: %v", used)
 	}
 }

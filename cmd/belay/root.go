@@ -45,7 +45,7 @@ An agent is a folder; its checks are Python functions in that folder.`,
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return fmt.Errorf("%w; %s --help lists the flags", err, c.CommandPath())
 	})
-	root.AddCommand(newInit(), newCheck(), newChat(), newServe(), newHooks(), newConversation(), newTest(), newRecord(), newJob(), newApproval(), newDev())
+	root.AddCommand(newInit(), newCheck(), newChat(), newServe(), newHooks(), newConversation(), newTest(), newRecord(), newJob(), newApproval(), newDev(), pluginCommand())
 	return root
 }
 

@@ -25,6 +25,7 @@ func Rules() []finding.Rule {
 		finding.Rule{ID: "hook-signature", Summary: "A hook's function cannot take an event.", Help: "It gets one argument, event, which is an object."},
 		finding.Rule{ID: "key-in-file", Summary: "A key, token or password is written in the manifest.", Help: "Keys in files are copied, committed and logged. Pass them in variables, and write the variables' names under env."},
 		finding.Rule{ID: "match-tools", Summary: "The match of a hook names tools, but its event is about none.", Help: "Only pre_tool_call and post_tool_call are about a tool."},
+		finding.Rule{ID: "mcp-unreachable", Summary: "A tool's server does not start, or cannot be asked what it offers.", Help: "The message says why. What depends on the server is not checked."},
 		finding.Rule{ID: "missing-file", Summary: "A file or folder that the manifest names is not there.", Help: "Paths are relative to the plugin's folder."},
 		finding.Rule{ID: "no-annotations", Summary: "A function does not declare what it does.", Help: "Then a person is asked before it is called, also when it is a hook. The hint names the annotation to add."},
 		finding.Rule{ID: "no-folder", Summary: "The plugin's folder is not there or cannot be opened.", Help: "Check the path and its permissions."},

@@ -18,6 +18,8 @@ type Config struct {
 	Manifest *plugin.Manifest
 	Version  string // of this program; told to the servers
 	Logger   *slog.Logger
+	// Down are ids of tools whose servers cannot be asked: nobody asks them.
+	Down []string
 	// Only, when set, picks cases by their names.
 	Only *regexp.Regexp
 	// Timeout bounds a case; 0 means a minute.

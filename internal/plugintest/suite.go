@@ -70,7 +70,7 @@ type Canned struct {
 	Name
 	Schema      json.RawMessage
 	Annotations *agentjob.Annotations // nil when nothing is said of them
-	Results     []Given              // given one after another; the last one again
+	Results     []Given               // given one after another; the last one again
 }
 
 // Given is what a canned function gives.

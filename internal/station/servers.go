@@ -2,6 +2,7 @@ package station
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -102,12 +103,21 @@ func serverConfig(dir string, t *plugin.Tool) (mcphost.Config, error) {
 	}
 	if program := cfg.Command[0]; program == "python" || program == "python3" {
 		cfg.Command[0] = interpreter(program)
+		if len(cfg.Command) > 2 && cfg.Command[1] == "-m" {
+			cfg.Command = append([]string{cfg.Command[0], "-c", serveModule}, cfg.Command[2:]...)
+		}
 		if _, own := cfg.Env["PYTHONPATH"]; !own { // the layouts in which plugins are written
 			cfg.Env["PYTHONPATH"] = filepath.Join(dir, "src") + string(os.PathListSeparator) + dir
 		}
 	}
 	return cfg, nil
 }
+
+// serveModule runs a module, and the server that it makes when it does not do so
+// itself.
+//
+//go:embed serve.py
+var serveModule string
 
 // interpreter is the Python that runs plugins: BELAY_PYTHON, else the one on the
 // path.

@@ -5,13 +5,16 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"sync"
 
 	"github.com/belay-run/belay/internal/agentjob"
 	"github.com/belay-run/belay/internal/chat"
+	"github.com/belay-run/belay/internal/finding"
 	"github.com/belay-run/belay/internal/job"
 	"github.com/belay-run/belay/internal/plugin"
 	"github.com/belay-run/belay/internal/policy"
 	"github.com/belay-run/belay/internal/sqlstore"
+	"github.com/belay-run/belay/internal/yamlfile"
 )
 
 // Workbench is one plugin as it lies in its folder, with its servers: no snapshot, no
@@ -22,7 +25,8 @@ type Workbench struct {
 	handlers *handlers
 }
 
-// WorkbenchConfig is what a workbench is made of. All fields must be set.
+// WorkbenchConfig is what a workbench is made of. Journal, Model and NewID are for
+// jobs alone.
 type WorkbenchConfig struct {
 	Manifest *plugin.Manifest
 	Journal  job.Journal // of the jobs that run on it
@@ -81,6 +85,41 @@ func (w *Workbench) Functions(ctx context.Context, tool string) ([]plugin.Functi
 		out = append(out, plugin.Function{Name: f.Name, Annotations: policy.Annotations(f.Annotations), InputSchema: f.InputSchema})
 	}
 	return out, nil
+}
+
+// Lint asks the plugin's servers what they offer, side by side, and checks the manifest
+// against that. A server that does not start is a finding. It finds nothing that
+// [plugin.Read] finds.
+func (w *Workbench) Lint(ctx context.Context) []finding.Finding {
+	m := w.manifest
+	listed := make([][]plugin.Function, len(m.Tools))
+	errs := make([]error, len(m.Tools))
+	var all sync.WaitGroup
+	for i := range m.Tools {
+		if t := &m.Tools[i]; t.Remote() || len(t.Command) > 0 { // else there is a finding about it
+			all.Go(func() { listed[i], errs[i] = w.Functions(ctx, t.ID) })
+		}
+	}
+	all.Wait()
+	var findings []finding.Finding
+	functions := map[string][]plugin.Function{}
+	for i := range m.Tools {
+		t := &m.Tools[i]
+		switch {
+		case errs[i] != nil:
+			yamlfile.NewReader(t.File, &findings).At(t.Line, t.Column).Err("mcp-unreachable", "the server of "+t.ID+" cannot be asked what it offers: "+errs[i].Error(), startHint(t))
+		case t.Remote() || len(t.Command) > 0:
+			functions[t.ID] = listed[i]
+		}
+	}
+	return finding.Clean(findings, plugin.Lint(m, functions))
+}
+
+func startHint(t *plugin.Tool) string {
+	if t.Remote() {
+		return "check that something answers there"
+	}
+	return "run its command in the plugin's folder to see what it says: it gets PATH, HOME, LANG, TMPDIR and the variables that env names"
 }
 
 // Close ends the plugin's servers.

@@ -1,6 +1,7 @@
 package agentjob_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"flag"
@@ -70,14 +71,16 @@ func writeHistory(t *testing.T, path string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	raw, err := json.MarshalIndent(h, "", "\t")
-	if err != nil {
+	var raw bytes.Buffer
+	enc := json.NewEncoder(&raw) // compact: answers count byte for byte
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(h); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(path, append(raw, '\n'), 0o644); err != nil {
+	if err := os.WriteFile(path, raw.Bytes(), 0o644); err != nil {
 		t.Fatal(err)
 	}
 }

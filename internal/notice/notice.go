@@ -71,6 +71,9 @@ func (f SenderFunc) Send(ctx context.Context, m Message) error { return f(ctx, m
 // ErrGone says that the target wants no messages any more: nobody tries again.
 var ErrGone = errors.New("the target wants no messages any more")
 
+// ErrMoot says that the target need not be told any more: what it was about is over.
+var ErrMoot = errors.New("it is over, so nobody needs to be told")
+
 // Options are for a courier. The zero value of a field is what its comment says.
 type Options struct {
 	Clock  func() time.Time // nil: time.Now
@@ -206,6 +209,9 @@ func (l *line) deliver(ctx context.Context, m Message) error {
 	now := l.o.Clock()
 	if err == nil {
 		return l.box.MessageSent(context.WithoutCancel(ctx), m.ID, now)
+	}
+	if errors.Is(err, ErrMoot) {
+		return l.box.MessageFailed(context.WithoutCancel(ctx), m.ID, time.Time{}, ErrMoot.Error())
 	}
 	if ctx.Err() != nil {
 		return nil // nobody knows whether it was sent: the next Run sends it again

@@ -112,7 +112,7 @@ func questionsOf(h job.History) []control.Approval {
 			}
 			at[r.Key] = len(out)
 			state := control.Waiting
-			if h.Job.State.Ended() {
+			if h.Job.State.Ended() || h.Job.Cancel != nil {
 				state = control.Closed
 			}
 			out = append(out, control.Approval{ID: approval.ID(h.Job.Tenant, h.Job.Job, r.Key), Job: h.Job.Job, State: state, Asked: r.At, Until: r.Until, Request: req, Digest: r.Digest})

@@ -17,7 +17,7 @@ import (
 
 // Service is what the HTTP API of the station serves.
 func (s *Station) Service(gate *access.Gate) control.Service {
-	return control.Service{Gate: gate, Jobs: s, Approvals: s, Plugins: s, Hooks: s, Policies: s, Audit: s.store, Tokens: s.store, Health: s.Health}
+	return control.Service{Gate: gate, Jobs: s, Approvals: s, Plugins: s, Hooks: s, Policies: s, Audit: s.store, Tokens: s.store, Upkeep: s, Health: s.Health}
 }
 
 // Store is the station's store, for those who keep things there.
@@ -25,7 +25,7 @@ func (s *Station) Store() *sqlstore.Store { return s.store }
 
 // Health says how the station is.
 func (s *Station) Health(context.Context) control.Health {
-	return control.Health{OK: true, Version: s.cfg.Version, PID: os.Getpid()}
+	return control.Health{OK: true, Version: s.cfg.Version, PID: os.Getpid(), Details: s.teller.health()}
 }
 
 // Plugins implements [control.Plugins].

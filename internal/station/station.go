@@ -57,6 +57,9 @@ type Station struct {
 	servers  *servers
 	folders  *folders
 	models   *models
+	teller   *teller // nil when the station is idle
+
+	backups sync.Mutex // held while one is made
 
 	mu        sync.Mutex
 	manifests map[string]*plugin.Manifest // by the snapshot's digest
@@ -114,8 +117,13 @@ func Open(ctx context.Context, cfg Config) (_ *Station, err error) {
 	journal := s.journal
 	if cfg.Idle {
 		journal = idle{journal}
+	} else {
+		s.teller = newTeller(s)
 	}
 	s.engine, err = localjob.Start(localjob.Options{Journal: journal, Flows: s.flows, Handlers: h.all(), Clock: cfg.Clock, Logger: cfg.Logger, Kept: s.kept})
+	if err == nil {
+		s.teller.start()
+	}
 	return s, err
 }
 
@@ -127,6 +135,7 @@ func (s *Station) kept(id job.ID, records []job.Record) {
 			break
 		}
 	}
+	s.teller.kept(id, records)
 	if s.cfg.Kept != nil {
 		s.cfg.Kept(id, records)
 	}
@@ -144,7 +153,7 @@ func (s *Station) addition(a agentjob.Addition) (*policy.Policy, error) {
 // Close lets running steps end and lets go of everything. Jobs that wait go on
 // with the next owner.
 func (s *Station) Close(ctx context.Context) error {
-	return errors.Join(s.engine.Close(ctx), s.folders.close(ctx), s.servers.close(ctx), s.models.close(), s.store.Close())
+	return errors.Join(s.engine.Close(ctx), s.teller.close(ctx), s.folders.close(ctx), s.servers.close(ctx), s.models.close(), s.store.Close())
 }
 
 func newID() string { return ulid.Make().String() }

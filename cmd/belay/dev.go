@@ -93,6 +93,7 @@ type dev struct {
 	jobs   []*devJob
 	asked  *control.Approval // what the person is asked now
 	over   bool              // the input has ended
+	open   bool              // the cursor stands behind a prompt
 	// failed says that the single job did not end well.
 	failed bool
 }
@@ -127,7 +128,7 @@ func (d *dev) run(c *cobra.Command, f *jobFlags) (err error) {
 	}
 	for _, folder := range d.folders {
 		if err := folder.check(ctx, cfg.Logger, d.errs); err != nil {
-			return err
+			return fmt.Errorf("%s is not installed: %w", folder.dir, err)
 		}
 	}
 	st, err := station.Open(ctx, cfg)
@@ -244,6 +245,7 @@ func (d *dev) session(ctx context.Context, log *slog.Logger) error {
 		case <-ctx.Done():
 			return d.ended(broken)
 		case line, ok := <-next:
+			d.open = d.open && !d.typed // who typed has ended the prompt's line
 			if !ok {
 				lines, d.over = nil, true
 				d.unanswered()
@@ -277,6 +279,10 @@ func (d *dev) free() bool {
 // line takes what was typed: an answer, or a job's input.
 func (d *dev) line(ctx context.Context, log *slog.Logger, line string) error {
 	if d.asked != nil {
+		if !d.typed {
+			d.say("%s\n", line)
+			d.open = false
+		}
 		return d.answer(ctx, line)
 	}
 	if line == "" {
@@ -342,8 +348,11 @@ func (d *dev) follow(ctx context.Context, j *devJob) (ended bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	if len(h.History) > 0 || h.Job.State.Ended() {
+		d.fresh()
+	}
 	if j.aside && len(h.History) > 0 { // somebody decided elsewhere
-		d.say("\n%s\n", faint.Render("job "+j.id+" goes on"))
+		d.say("%s\n", faint.Render("job "+j.id+" goes on"))
 		j.aside = false
 	}
 	for _, r := range h.History {
@@ -383,6 +392,7 @@ func (d *dev) ask(ctx context.Context, j *devJob) error {
 		switch d.prompt(); {
 		case d.yes:
 			d.say("%s\n", faint.Render("yes, says --yes"))
+			d.open = false
 			return d.answer(ctx, "yes --yes was given")
 		case d.over:
 			d.unanswered()
@@ -442,12 +452,23 @@ func (d *dev) unanswered() {
 	if d.asked == nil {
 		return
 	}
-	d.say("\n%s\n", faint.Render("nobody is here to answer; --yes answers with yes, and --data keeps the job for belay approval"))
+	d.fresh()
+	d.say("%s\n", faint.Render("nobody is here to answer; --yes answers with yes, and --data keeps the job for belay approval"))
 	d.skip(*d.asked)
+}
+
+// fresh ends the line of a prompt that was not answered.
+func (d *dev) fresh() {
+	if d.open {
+		d.say("\n")
+	}
+	d.open = false
 }
 
 // prompt says what is waited for.
 func (d *dev) prompt() {
+	d.fresh()
+	d.open = true
 	switch {
 	case d.asked != nil && d.asked.Request.Kind == approval.Outcome:
 		d.say("%s ", bold.Render("make the call again: yes, no, or skip? (words after it are your note)"))
@@ -455,14 +476,14 @@ func (d *dev) prompt() {
 		d.say("%s ", bold.Render("yes, no, or skip? (words after it are your note)"))
 	case d.typed && d.free() && !d.single:
 		d.say("%s ", bold.Render("job>"))
+	default:
+		d.open = false
 	}
 }
 
 // ended says what is left when the input is at its end.
 func (d *dev) ended(broken <-chan error) error {
-	if d.typed && !d.single {
-		d.say("\n")
-	}
+	d.fresh()
 	d.left()
 	select {
 	case err := <-broken:
@@ -491,26 +512,9 @@ func (d *dev) left() {
 // whether anything was printed.
 func (d *dev) reload(ctx context.Context, log *slog.Logger) (said bool) {
 	tell := func(format string, args ...any) {
-		if d.typed && !said {
-			d.say("\n")
-		}
 		said = true
+		d.fresh()
 		d.say("%s\n", faint.Render(fmt.Sprintf(format, args...)))
-	}
-	for _, folder := range d.folders {
-		if !folder.changed() {
-			continue
-		}
-		err := folder.check(ctx, log, d.errs)
-		if err == nil {
-			err = folder.install(ctx, d.desk)
-		}
-		if err != nil {
-			fmt.Fprintln(d.errs, "belay:", explainFiles(d.errs, err))
-			tell("%s changed and was not installed; the version before stays", folder.dir)
-			continue
-		}
-		tell("%s changed and was installed anew; jobs under way keep what they started with", folder.dir)
 	}
 	applied, err := d.policy.apply(ctx, d.desk)
 	if err != nil {
@@ -518,6 +522,27 @@ func (d *dev) reload(ctx context.Context, log *slog.Logger) (said bool) {
 		tell("%s changed and was not applied; the policy before stays", d.policy.path)
 	} else if applied {
 		tell("%s changed and was applied; it holds from the next job on", d.policy.path)
+	}
+	for _, folder := range d.folders {
+		if !folder.changed() {
+			continue
+		}
+		d.fresh()
+		err := folder.check(ctx, log, d.errs)
+		if err == nil {
+			err = folder.install(ctx, d.desk)
+		}
+		if ctx.Err() != nil {
+			return said
+		}
+		if err != nil {
+			if !errors.Is(err, errDevFindings) {
+				fmt.Fprintln(d.errs, "belay:", explainFiles(d.errs, err))
+			}
+			tell("%s changed and was not installed; the version before stays", folder.dir)
+			continue
+		}
+		tell("%s changed and was installed anew; jobs under way keep what they started with", folder.dir)
 	}
 	return said
 }

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/belay-run/belay/internal/app"
 	"github.com/belay-run/belay/internal/chat"
@@ -31,6 +30,9 @@ type devFolder struct {
 	agents   []string
 }
 
+// errDevFindings says that a plugin's findings were printed.
+var errDevFindings = errors.New("mend its errors first")
+
 // changed says whether files came, went or changed since the last check.
 func (f *devFolder) changed() bool { return f.files.Changed() }
 
@@ -43,7 +45,7 @@ func (f *devFolder) check(ctx context.Context, log *slog.Logger, w io.Writer) er
 	m, findings := plugin.Read(f.dir)
 	if !finding.HasErrors(findings) {
 		var err error
-		if findings, err = lintServers(ctx, m, log); err != nil {
+		if findings, err = lintFolder(ctx, m, log); err != nil {
 			return err
 		}
 	}
@@ -53,7 +55,7 @@ func (f *devFolder) check(ctx context.Context, log *slog.Logger, w io.Writer) er
 		}
 	}
 	if finding.HasErrors(findings) {
-		return fmt.Errorf("%s is not installed until its errors are mended", f.dir)
+		return errDevFindings
 	}
 	f.manifest = m
 	return nil
@@ -105,32 +107,6 @@ func (f *devFolder) summary() string {
 		parts = append(parts, "hooks "+strings.Join(hooks, ", "))
 	}
 	return strings.Join(parts, " · ")
-}
-
-// lintServers asks the plugin's servers what they offer and checks the manifest
-// against that.
-func lintServers(ctx context.Context, m *plugin.Manifest, log *slog.Logger) (findings []finding.Finding, err error) {
-	bench := station.NewWorkbench(station.WorkbenchConfig{Manifest: m, Version: version, Logger: log})
-	defer func() {
-		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
-		defer cancel()
-		err = errors.Join(err, bench.Close(end))
-	}()
-	functions := map[string][]plugin.Function{}
-	for i := range m.Tools {
-		t := &m.Tools[i]
-		listed, err := bench.Functions(ctx, t.ID)
-		if ctx.Err() != nil {
-			return nil, ctx.Err()
-		}
-		if err != nil {
-			findings = append(findings, finding.Finding{File: t.File, Line: t.Line, Column: t.Column, Rule: "server-failed", Severity: finding.Error,
-				Message: "the server of " + t.ID + " cannot be asked what it offers: " + err.Error(), Hint: "run its command in the plugin's folder; what it prints stands above"})
-			continue
-		}
-		functions[t.ID] = listed
-	}
-	return finding.Clean(findings, plugin.Lint(m, functions)), nil
 }
 
 // devPolicy is the file of the policy.

@@ -29,6 +29,8 @@ func printRecord(w io.Writer, r job.Record) {
 			if json.Unmarshal(r.Input, &c) == nil {
 				line("→", "tool %s.%s %s", c.Tool.ID, c.Function, short(string(c.Arguments)))
 			}
+		case r.Kind == loop.KindModel:
+			printNotMade(line, r.Input)
 		}
 	case job.Answered:
 		printAnswer(line, r)
@@ -38,6 +40,29 @@ func printRecord(w io.Writer, r job.Record) {
 		}
 	case job.Decided:
 		printDecision(line, r)
+	}
+}
+
+// printNotMade prints what the model is told of calls that were not made, or whose
+// results were withheld: not all that refuses a call has a record of its own.
+func printNotMade(line func(string, string, ...any), input json.RawMessage) {
+	var call loop.ModelCall
+	var messages []struct {
+		Role    string `json:"role"`
+		Content string `json:"content"`
+	}
+	if json.Unmarshal(input, &call) != nil || json.Unmarshal(call.Request.Messages, &messages) != nil {
+		return
+	}
+	first := len(messages)
+	for first > 0 && messages[first-1].Role == "tool" {
+		first--
+	}
+	for _, m := range messages[first:] {
+		if strings.HasPrefix(m.Content, "The call to ") || strings.HasPrefix(m.Content, "The result of the call to ") ||
+			strings.HasPrefix(m.Content, "Error: ") && strings.HasSuffix(m.Content, "Nothing was done.") {
+			line("✗", "the model reads: %s", short(m.Content))
+		}
 	}
 }
 

@@ -55,7 +55,7 @@ func (s *Station) install(ctx context.Context, tenant, dir string, o InstallOpti
 	if err != nil {
 		return Installed{}, err
 	}
-	p := sqlstore.Plugin{Tenant: tenant, Name: m.Name, Version: m.Version, Digest: digest, Manifest: m.File, ModelGranted: wantsModel(m) && o.AcceptModel}
+	p := sqlstore.Plugin{Tenant: tenant, Name: m.Name, Version: m.Version, Digest: digest, Manifest: m.File, ModelGranted: wantsModel(m) && (o.AcceptModel || granted(all, m.Name))}
 	if o.Update {
 		p, err = s.store.UpdatePlugin(ctx, p, o.By)
 	} else {
@@ -95,6 +95,11 @@ func wantsModel(m *plugin.Manifest) bool {
 
 func wantsScan(m *plugin.Manifest) bool {
 	return slices.ContainsFunc(m.Hooks, func(h plugin.Hook) bool { return h.Scan })
+}
+
+// granted says whether an installed plugin may call the model: an update keeps that.
+func granted(all []Installed, name string) bool {
+	return slices.ContainsFunc(all, func(p Installed) bool { return p.Name == name && p.ModelGranted })
 }
 
 // accepted says whether what the plugin wants was granted: by this installation, or
@@ -208,7 +213,8 @@ func (s *Station) pinned(ctx context.Context, tenant, name string) ([]string, er
 		if err != nil {
 			return nil, err
 		}
-		if slices.ContainsFunc(spec.Tools, func(t agentjob.Tool) bool { return t.Plugin == name }) {
+		if spec.Agent.Plugin == name || slices.ContainsFunc(spec.Tools, func(t agentjob.Tool) bool { return t.Plugin == name }) ||
+			slices.ContainsFunc(spec.Additions, func(a agentjob.Addition) bool { return a.From == name }) {
 			out = append(out, j.Job)
 		}
 	}

@@ -94,13 +94,18 @@ func (s *Station) enforce(ctx context.Context, c control.Caller, version string)
 	return voided, errors.Join(errs...)
 }
 
-// ExplainCall implements [control.Policies].
+// ExplainCall implements [control.Policies]. What plugins add counts with a policy
+// that was not applied, too.
 func (s *Station) ExplainCall(ctx context.Context, tenant string, p *policy.Policy, q control.ExplainQuery) ([]policy.Stage, error) {
 	if p == nil {
 		var err error
-		if p, err = s.effective(ctx, tenant); err != nil {
+		if p, err = s.current(ctx, tenant); err != nil {
 			return nil, err
 		}
+	}
+	p, err := s.withPlugins(ctx, tenant, p)
+	if err != nil {
+		return nil, err
 	}
 	call := policy.Call{Tool: q.Tool, Arguments: q.Arguments, Agent: policy.Agent{Name: q.Agent, Provider: q.Provider, Model: q.Model},
 		Job: policy.Job{Tenant: tenant, StartedBy: q.StartedBy}, Origin: policy.Origin{By: policy.ByModel}}
@@ -150,9 +155,8 @@ func (s *Station) declared(ctx context.Context, tenant, full string) (policy.Ann
 	return policy.Annotations{}, false, nil
 }
 
-// effective returns the policy that a new job would be under: the tenant's, and
-// what its plugins add.
-func (s *Station) effective(ctx context.Context, tenant string) (*policy.Policy, error) {
+// current returns the tenant's policy by itself.
+func (s *Station) current(ctx context.Context, tenant string) (*policy.Policy, error) {
 	kept, err := s.Policy(ctx, tenant)
 	if err != nil {
 		return nil, err
@@ -164,6 +168,12 @@ func (s *Station) effective(ctx context.Context, tenant string) (*policy.Policy,
 			return nil, &FindingsError{"the policy", findings}
 		}
 	}
+	return p, nil
+}
+
+// withPlugins returns the policy that a new job would be under: with what the
+// tenant's plugins add.
+func (s *Station) withPlugins(ctx context.Context, tenant string, p *policy.Policy) (*policy.Policy, error) {
 	all, err := s.installed(ctx, tenant)
 	if err != nil {
 		return nil, err

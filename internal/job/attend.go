@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// rarely is how long the driver of a run sleeps when nothing is to come.
-const rarely = time.Hour
+// rarely is how long the driver of a run sleeps at most: a clock may be set.
+const rarely = time.Minute
 
 // attend does what is to be done beside the flow, and says how long it may take
 // until there is more.
@@ -35,7 +35,7 @@ func (run *Run) attend() time.Duration {
 		case next.IsZero():
 			return rarely
 		default:
-			return next.Sub(now)
+			return min(rarely, next.Sub(now))
 		}
 	}
 }
@@ -72,7 +72,10 @@ func (run *Run) expire(due []Decision, now time.Time) {
 	for _, d := range due {
 		d.At = now
 		err := run.persist("expire", func(ctx context.Context) error { return run.r.Journal.Decide(ctx, d) })
-		if err != nil && !errors.Is(err, ErrDecided) && !lost(err) {
+		switch {
+		case err == nil:
+			run.kept([]Record{{At: d.At, What: Decided, Key: d.Key, Answer: &d.Answer}})
+		case !errors.Is(err, ErrDecided) && !lost(err):
 			run.halt(errors.Join(ErrLost, err))
 			return
 		}

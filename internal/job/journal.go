@@ -62,7 +62,8 @@ type Ledger interface {
 	// When one of the calls may run only once, all is on disk on return.
 	Begin(ctx context.Context, l Lease, records []Record) error
 	// Keep keeps Answered, Asked and Timed records. The same again changes
-	// nothing; another answer to the same key is [ErrConflict].
+	// nothing; another answer to the same key is [ErrConflict], and so is
+	// anything new for a key that has an answer.
 	Keep(ctx context.Context, l Lease, records []Record) error
 	// Park lets a job wait and gives the lease up. [ErrMoved] when more has been
 	// decided than the run knows of, or a cancellation came: then it goes on.

@@ -72,10 +72,14 @@ func (run *Run) record(what string, write func(context.Context, Lease, []Record)
 		return run.stopped()
 	}
 	run.written(records[:clocks])
+	run.kept(records)
+	return nil
+}
+
+func (run *Run) kept(records []Record) {
 	if run.r.Kept != nil {
 		run.r.Kept(run.lease.ID, records)
 	}
-	return nil
 }
 
 // written lets go of times that are on record. Another branch may have written

@@ -23,8 +23,8 @@ type Runner struct {
 	Grace time.Duration
 	// Log takes what goes wrong, never inputs or answers.
 	Log *slog.Logger
-	// Kept is told of records that a run has written; it may be nil. It must
-	// not block.
+	// Kept is told of records that a run has written, perhaps twice of the same
+	// and without their numbers; it may be nil. It must not block.
 	Kept func(ID, []Record)
 
 	// Strays counts the handlers that go on; some may have been given up.
@@ -178,7 +178,7 @@ func (run *Run) drive(flow Flow) Outcome {
 			return err
 		})
 	}()
-	timer := time.NewTimer(time.Hour)
+	timer := time.NewTimer(rarely)
 	defer timer.Stop()
 	stop := run.hard.Done()
 	for {

@@ -46,6 +46,9 @@ func (e *Engine) Decide(ctx context.Context, d job.Decision) error {
 	if err != nil {
 		return fmt.Errorf("decide %s of job %s: %w", d.Key, d.ID, err)
 	}
+	if e.o.Kept != nil {
+		e.o.Kept(d.ID, []job.Record{{At: d.At, What: job.Decided, Key: d.Key, Answer: &d.Answer, By: d.By}})
+	}
 	return nil
 }
 

@@ -33,8 +33,9 @@ type Options struct {
 	Jitter func(time.Duration) time.Duration
 	// Logger takes what goes wrong, never inputs or answers. Nil: nothing is logged.
 	Logger *slog.Logger
-	// Kept is told of records that a job has written, perhaps twice of the same;
-	// it must not block. Nil: nobody is told.
+	// Kept is told of records once they are kept, decisions too, without their
+	// numbers and perhaps twice of the same; it must not block. Nil: nobody is
+	// told.
 	Kept func(job.ID, []job.Record)
 	// Jobs is how many jobs may run at once, waiting ones aside. 0: 100.
 	Jobs int

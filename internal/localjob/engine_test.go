@@ -571,7 +571,7 @@ func TestRecordsAreToldOnceTheyAreKept(t *testing.T) {
 		}
 		w.ends(e, id, job.Completed)
 		w.close(e)
-		if got := strings.Join(told, ", "); got != "timed now, asked q" {
+		if got := strings.Join(told, ", "); got != "timed now, asked q, decided q" {
 			t.Errorf("told: %s", got)
 		}
 	})

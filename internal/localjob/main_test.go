@@ -30,4 +30,4 @@ func start(h jobtest.Host) (jobtest.Engine, error) {
 	})
 }
 
-func TestSimulation(t *testing.T) { jobtest.Simulate(t, 500, start) }
+func TestSimulation(t *testing.T) { jobtest.Simulate(t, 2000/slower, start) }

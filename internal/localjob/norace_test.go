@@ -2,5 +2,5 @@
 
 package localjob_test
 
-// slower is how much longer things may take: no longer, without the race detector.
+// slower is how much slower things are: not at all, without the race detector.
 const slower = 1

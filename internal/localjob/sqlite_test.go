@@ -222,7 +222,7 @@ func judgeTour(t *testing.T, s *sqlstore.Store, id job.ID, happened map[string]i
 }
 
 func TestFiveHundredWaitingJobs(t *testing.T) {
-	const jobs, most, soon = 500, 300 << 20, slower * 20 * time.Millisecond
+	const jobs, most, soon = 500 / slower, 300 << 20, slower * 20 * time.Millisecond
 	s := openStore(t, t.TempDir())
 	defer s.Close()
 	ask := func(s job.Steps, in job.Order) (json.RawMessage, error) {
@@ -273,7 +273,7 @@ func TestFiveHundredWaitingJobs(t *testing.T) {
 		t.Fatalf("%d questions, %v", len(asked), err)
 	}
 	var took []time.Duration
-	for _, p := range asked[:50] {
+	for _, p := range asked[:min(jobs, 50)] {
 		began := time.Now()
 		if err := engine.Decide(ctx, job.Decision{ID: p.ID, Key: p.Key, Digest: p.Digest, Answer: job.Answer{Value: json.RawMessage(`1`)}}); err != nil {
 			t.Fatal(err)
@@ -284,9 +284,9 @@ func TestFiveHundredWaitingJobs(t *testing.T) {
 		took = append(took, time.Since(began))
 	}
 	slices.Sort(took)
-	t.Logf("%d MB in use; decided to ended: median %v, slowest %v", memory>>20, took[25], took[49])
-	if took[25] > soon {
-		t.Errorf("a decided job ends after %v (median), want %v", took[25], soon)
+	t.Logf("%d MB in use; decided to ended: median %v, slowest %v", memory>>20, took[len(took)/2], took[len(took)-1])
+	if median := took[len(took)/2]; median > soon {
+		t.Errorf("a decided job ends after %v (median), want %v", median, soon)
 	}
 }
 

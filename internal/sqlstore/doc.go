@@ -22,6 +22,14 @@
 // afresh. Trace lines and hook counts need no sync of their own: they go along
 // with the next append, or after 0.2 s; [Store.Flush] waits for them.
 //
+// # Jobs
+//
+// [Store.Jobs] is the journal of durable jobs, with a data key for each job. An
+// answer is on disk when it is kept. A claim, a renewal and the beginning of a
+// step that may be made again do not wait for the disk: they outlive this process
+// at once, and the machine together with the next write that waits. Opening the
+// store voids the leases of the owner before.
+//
 // # Secrecy
 //
 // Texts, arguments, results and traces are sealed under a data key of the

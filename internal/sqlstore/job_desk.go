@@ -53,7 +53,7 @@ func (j *Jobs) Decide(caller context.Context, d job.Decision) error {
 		return fmt.Errorf("decide: %w", err)
 	}
 	return j.write("decide", &write{apply: func(ctx context.Context, b *batch) error {
-		if err := h.mayDecide(ctx, b, d, r.KeyDigest()); err != nil {
+		if err := h.mayDecide(ctx, b, d, r.insert.KeyDigest); err != nil {
 			return err
 		}
 		if err := h.put(ctx, b, r); err != nil {

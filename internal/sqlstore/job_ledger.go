@@ -179,7 +179,7 @@ func (h *jobHandle) put(ctx context.Context, b *batch, r sealed) error {
 	if n > 0 {
 		return nil
 	}
-	there, err := h.find(ctx, b.q, r.KeyDigest(), r.What, r.Try)
+	there, err := h.find(ctx, b.q, r.insert.KeyDigest, r.What, r.Try)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return refusal{job.ErrConflict} // begun after its answer
@@ -190,9 +190,6 @@ func (h *jobHandle) put(ctx context.Context, b *batch, r sealed) error {
 	}
 	return nil
 }
-
-// KeyDigest is the digest of the record's key, as the index has it.
-func (r sealed) KeyDigest() []byte { return r.insert.KeyDigest }
 
 // find reads one record; [sql.ErrNoRows] when it is not there.
 func (h *jobHandle) find(ctx context.Context, q *rows.Queries, keyDigest []byte, what job.What, try int) (job.Record, error) {

@@ -255,6 +255,9 @@ func (m *Memory) add(l job.Lease, records []job.Record, sync bool) error {
 	for _, r := range fresh {
 		m.put(h, r)
 	}
+	if len(records) > 0 {
+		h.job.Updated = records[len(records)-1].At
+	}
 	if sync {
 		m.synced()
 	}
@@ -269,21 +272,23 @@ func (m *Memory) put(h *held, r job.Record) {
 }
 
 // admits says whether a record is new, or there already; another one in its
-// place is an error.
+// place is an error, and so is a new one for a key that has an answer.
 func (h *held) admits(r job.Record) (isNew bool, err error) {
+	over := false
 	for _, old := range h.records {
 		if old.Key != r.Key {
 			continue
 		}
-		if r.What == job.Begun && old.What == job.Answered {
-			return false, job.ErrConflict
-		}
+		over = over || old.What == job.Answered
 		if old.What == r.What && old.Try == r.Try {
 			if !same(old, r) {
 				return false, job.ErrConflict
 			}
 			return false, nil
 		}
+	}
+	if over {
+		return false, job.ErrConflict
 	}
 	return true, nil
 }

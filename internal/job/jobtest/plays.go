@@ -142,7 +142,7 @@ func (j *journey) ask(key string, input any, until time.Time) (json.RawMessage, 
 
 // sequence asks one thing after another, each with what came before.
 func sequence(j *journey) error {
-	var last json.RawMessage = json.RawMessage(`"start"`)
+	last := json.RawMessage(`"start"`)
 	for i := range 5 {
 		c := call(fmt.Sprintf("step %d", i), last)
 		c.Once = i == 2

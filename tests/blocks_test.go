@@ -330,6 +330,16 @@ func TestOrderedBlock(t *testing.T) {
 		expectLines(t, "the turn", of(story(r.Report.Events), "skill_"), []string{"skill_completed hours", "skill_activated default_completed"})
 	})
 
+	t.Run("a step cannot overwrite what is written once", func(t *testing.T) {
+		b := startPlayed(t, nil, apptest.Files{"memory.yml": "first: {type: text}\n",
+			"skills/set/skill.md": "---\nname: Set\ndescription: Sets.\n---\n\n:::ordered_block id=main\nsteps:\n  - set_memory: {first: one}\n  - set_memory: {first: planted-two}\n:::\n"})
+		b.Next("ann", starts("set"), asWritten)
+		b.turn(t, "ann", "go", nil)
+		expect(t, "memory", b.remembers("ann"), map[string]string{"project.first": `"one"`})
+		wantAll(t, "the trace", b.TraceText("ann"), "a step could not write project.first: it is set already and cannot be overwritten")
+		wantNone(t, "record, trace, log", inJSON(b.Events("ann"))+b.TraceText("ann")+b.Log(), "planted-two")
+	})
+
 	t.Run("T50 a rejected message leaves the step, the memory and what waits as they were", func(t *testing.T) {
 		b := startPlayed(t, nil, orderFiles, playedHooks(longLimit, "modify_incoming_message", "modify_outgoing_text"))
 		spam := bodies{"modify_incoming_message": "veto('no')"}

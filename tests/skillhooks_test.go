@@ -271,6 +271,37 @@ func TestConstraints(t *testing.T) {
 	})
 }
 
+func TestCallsWhoseMeaningChangesInABatch(t *testing.T) {
+	t.Parallel()
+	work := "from __future__ import annotations\n\nfrom belay.tools import ToolContext, ToolResult, tool\nfrom lib.probe import note\n\n\n@tool(description=\"Works.\")\nasync def work(context: ToolContext) -> ToolResult:\n    note(\"tool work\", sender_id=context.sender_id)\n    return ToolResult(llm_response={})\n"
+	a := startPlayed(t, nil, apptest.Files{"tools/work.py": work,
+		"skills/asks/skill.md": "---\nname: Asks\ndescription: Asks first.\nimport_tools: [work]\ntool_constraints:\n  - work: {requires_confirmation: true}\n---\n\nAsk.\n",
+		"skills/does/skill.md": "---\nname: Does\ndescription: Does at once.\nimport_tools: [work]\n---\n\nDo.\n"})
+	batch := func(to string) apptest.Answer {
+		return apptest.Calls(apptest.C{Name: "activate", Args: map[string]any{"target_id": to}, ID: "first"}, apptest.C{Name: "work", Args: map[string]any{}, ID: "second"})
+	}
+	t.Run("T32 the gate is that of the skill that is active when the call is dispatched", func(t *testing.T) {
+		a.Next("asks", starts("does"), batch("asks"))
+		r := a.turn(t, "asks", "go", nil)
+		expect(t, "heard", r.Texts, []string{"I am about to run work. Shall I go ahead?"})
+		expect(t, "what ran", a.toolNotes("asks"), []string{})
+	})
+	t.Run("a call that runs is written down before", func(t *testing.T) {
+		a.Next("does", starts("asks"), batch("does"), apptest.Says("done"))
+		a.turn(t, "does", "go", nil)
+		expect(t, "what ran", a.toolNotes("does"), []string{"tool work"})
+		for _, e := range a.Events("does") {
+			if e.Kind == conversation.ToolBatch && slices.ContainsFunc(e.Batch, func(r conversation.ToolRun) bool { return r.CallID == "second" }) {
+				return
+			}
+			if e.Kind == conversation.ToolExecuted && e.Tool.CallID == "second" {
+				break
+			}
+		}
+		t.Error("it was not")
+	})
+}
+
 func TestWhatFollowsInSkills(t *testing.T) {
 	t.Parallel()
 	a := startPlayed(t, nil, sellFiles, playedHooks(longLimit, toolHooks...))

@@ -1,6 +1,7 @@
 package tests
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -478,5 +479,57 @@ func TestReloadWithoutASkill(t *testing.T) {
 		a.Next("bob", apptest.Says("where?"))
 		a.turn(t, "bob", "and?", nil)
 		wantAll(t, "the prompt", system(t, a.request(t, "bob", -1)), "Plan the trip.")
+	})
+}
+
+func TestReloadOfABlock(t *testing.T) {
+	t.Parallel()
+	files := maps.Clone(orderFiles)
+	files["lib/played.py"] = playedLib
+	dir := apptest.Folder(t, files)
+	a := playedAgent{apptest.StartIn(t, dir)}
+	file := filepath.Join("skills", "order", "skill.md")
+	change := func(t *testing.T, pairs ...string) {
+		t.Helper()
+		text := strings.NewReplacer(pairs...).Replace(orderFiles["skills/order/skill.md"])
+		if text == orderFiles["skills/order/skill.md"] {
+			t.Fatal("nothing was changed")
+		}
+		apptest.Write(t, dir, file, text)
+		if err := a.App.Reload(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a.orders(t, "early", "", "what")
+	a.orders(t, "late", "lamp", "talk")
+	a.orders(t, "inner", "lamp", "street")
+	a.orders(t, "other", "lamp", "talk")
+
+	t.Run("a reload that changes the text of the step", func(t *testing.T) {
+		change(t, "Say what it costs.", "Say what it would cost.")
+		a.turn(t, "other", "well?", nil)
+		wantAll(t, "the prompt", system(t, a.request(t, "other", -1)), "Say what it would cost.")
+	})
+	t.Run("a reload that removes the step: the block begins again when no tool of it has run", func(t *testing.T) {
+		change(t, "id: what", "id: which", "id: talk", "id: speak")
+		a.Next("early", sets(map[string]any{"item": "lamp"}))
+		r := a.turn(t, "early", "a lamp", nil)
+		expectLines(t, "the turn", of(story(r.Report.Events), "ordered", "bot", "tool", "skill"), []string{"ordered_block_step order main hello", "bot: Hello.", "ordered_block_step order main which",
+			"bot: Which item?", "ordered_block_asked order main which"})
+		wantAll(t, "the trace", a.TraceText("early"), "block main has no step what any more and begins again")
+	})
+	t.Run("a reload that removes the step: the skill ends when a tool of the block has run", func(t *testing.T) {
+		a.Next("late", apptest.Says("well"))
+		r := a.turn(t, "late", "right", nil)
+		expectLines(t, "the turn", of(story(r.Report.Events), "ordered", "bot", "tool", "skill"), []string{"skill_cancelled order", "bot: well"})
+		wantAll(t, "the trace", a.TraceText("late"), "the skill is ended")
+		expect(t, "tools that ran", len(a.results("late", "quote")), 1)
+	})
+	t.Run("a reload that removes the block", func(t *testing.T) {
+		change(t, "call: address", "noop: true\n    next: talk", ":::ordered_block id=address", ":::ordered_block id=place")
+		a.Next("inner", apptest.Says("Is it right?"))
+		r := a.turn(t, "inner", "Elm", nil)
+		expectLines(t, "the turn", of(story(r.Report.Events), "ordered", "bot", "tool", "skill"), []string{"ordered_block_cancelled order address", "ordered_block_step order main talk", "bot: Is it right?"})
+		wantAll(t, "the trace", a.TraceText("inner"), "skill order has no block address any more")
 	})
 }

@@ -30,7 +30,7 @@ func (t *turn) advance(settling bool) (wait bool, err error) {
 		if act.Do == skill.AskModel || act.Do == skill.RunTool && t.stepWaits(act) {
 			return false, nil
 		}
-		if f := t.state.Top(); f != nil && f.Block != "" {
+		if f := t.state.Top(); f != nil && f.Block != "" && act.Key(active) == "" {
 			at := f.Skill + "/" + f.Block + "/" + f.Step
 			if visits[at]++; visits[at] > maxVisits {
 				return false, t.runaway(at)

@@ -24,14 +24,16 @@ import (
 func pluginCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "plugin",
-		Short: "Check, look into and test plugins: MCP tools whose functions guard jobs",
+		Short: "Check, look into, test and install plugins: MCP tools whose functions guard jobs",
 		Example: `  belay plugin lint acme-policy
   belay plugin inspect acme-policy
-  belay plugin test acme-policy --coverage`,
+  belay plugin test acme-policy --coverage
+  belay plugin install acme-policy`,
 		Args: noSuchCommand,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	c.AddCommand(newPluginLint(), newPluginInspect(), newPluginTest())
+	c.AddCommand(pluginStore()...)
 	return c
 }
 

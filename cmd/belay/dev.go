@@ -401,6 +401,9 @@ func (d *dev) ask(ctx context.Context, j *devJob) error {
 	}
 	if len(all) > 0 {
 		j.aside = true
+		if d.over {
+			return nil
+		}
 		d.say("%s\n", faint.Render(fmt.Sprintf("the job waits; answer elsewhere: belay approval decide --data %s --tenant %s", d.data, d.tenant)))
 		d.prompt()
 	}

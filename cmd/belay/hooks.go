@@ -2,10 +2,14 @@ package main
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"os/user"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -15,21 +19,43 @@ import (
 
 	"github.com/belay-run/belay/hook"
 	"github.com/belay-run/belay/internal/app"
+	"github.com/belay-run/belay/internal/control"
 )
 
 func newHooks() *cobra.Command {
 	var f flags
+	var q control.HookQuery
+	var asJSON bool
 	c := &cobra.Command{
-		Use:   "hooks DIR",
+		Use:   "hooks DIR | hooks --tenant TENANT",
 		Short: "List which hook stands at which point, its limits, and what it did",
-		Long: `Hooks lists where each hook stands, its time limit, what follows when it fails,
-how often it was asked and what it did. It may run beside a service on the
-folder. disable and enable take a hook out and put it back.`,
+		Long: `Hooks lists where each hook of an agent's folder stands, its time limit, what
+follows when it fails, how often it was asked and what it did. It may run beside a
+service on the folder. disable and enable take a hook out and put it back.
+
+With --tenant, or with --tool, --agent or --event, it lists the hooks of the
+tenant's plugins instead, event by event in the order in which they are asked:
+those that see calls of a function, or watch an agent.`,
 		Example: `  belay hooks my-agent
+  belay hooks --tool acme_github.merge --agent acme-reviewer
   belay hooks disable mask_cards --dir my-agent --for 10m --reason "it masks too much"
   belay hooks history my-agent`,
-		Args: oneDir,
+		Args: func(c *cobra.Command, args []string) error {
+			asked := func(names ...string) bool { return slices.ContainsFunc(names, c.Flags().Changed) }
+			switch {
+			case len(args) == 0 && !asked("tenant", "tool", "agent", "event"):
+				return fmt.Errorf("name the agent's folder, such as: %s my-agent; or a tenant with --tenant", c.CommandPath())
+			case len(args) > 0 && asked("tool", "agent", "event", "json"):
+				return errors.New("--tool, --agent, --event and --json are for the hooks of plugins; leave out the folder")
+			case len(args) > 0:
+				return oneDir(c, args)
+			}
+			return nil
+		},
 		RunE: func(c *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return f.pluginHooks(c, q, asJSON)
+			}
 			cfg, err := f.config(args[0], slog.LevelError, c.ErrOrStderr())
 			if err != nil {
 				return err
@@ -44,8 +70,73 @@ folder. disable and enable take a hook out and put it back.`,
 	}
 	f.addPython(c)
 	f.addData(c)
+	c.Flags().Lookup("tenant").Usage = "whose data it is; without a folder, whose plugins"
+	c.Flags().StringVar(&q.Tool, "tool", "", "hooks of plugins that see calls of this function, <tool>.<function>")
+	c.Flags().StringVar(&q.Agent, "agent", "", "hooks of plugins that watch this agent")
+	c.Flags().StringVar(&q.Event, "event", "", "hooks of plugins at this event, such as pre_tool_call")
+	c.Flags().BoolVar(&asJSON, "json", false, "print the hooks of plugins as JSON")
 	c.AddCommand(newSwitch(false), newSwitch(true), newHistory())
 	return c
+}
+
+// events are those of jobs, in the order in which a job comes to them.
+var events = []string{hook.JobStart, hook.PreLLMCall, hook.PreToolCall, hook.PostToolCall, hook.JobEnd}
+
+// pluginHooks lists the hooks of a tenant's plugins.
+func (f *flags) pluginHooks(c *cobra.Command, q control.HookQuery, asJSON bool) error {
+	if q.Event != "" && !slices.Contains(events, q.Event) {
+		return fmt.Errorf("--event %q: take one of %s", q.Event, strings.Join(events, ", "))
+	}
+	j := jobFlags{data: f.data, keyFile: f.keyFile, tenant: f.tenant, log: f.log}
+	return j.with(c, false, func(ctx context.Context, d *desk) error {
+		all, err := d.Hooks(ctx, q)
+		if err != nil {
+			return err
+		}
+		if asJSON {
+			return printJSON(c.OutOrStdout(), all)
+		}
+		return printChains(c.OutOrStdout(), all)
+	})
+}
+
+// printChains lists hooks event by event, numbered in the order in which they are
+// asked. Those that only look on come after the others of their event.
+func printChains(w io.Writer, all []control.Hook) error {
+	if len(all) == 0 {
+		fmt.Fprintln(w, "no hook of a plugin sees that")
+		return nil
+	}
+	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
+	fmt.Fprintln(t, "EVENT\t#\tHOOK\tPLUGIN\tCALLS OF\tAGENTS\tLIMIT\tON FAILURE\tMAY")
+	for _, event := range events {
+		n := 0
+		for _, looksOn := range []bool{false, true} {
+			for _, h := range all {
+				if h.Event != event || h.Shadow != looksOn {
+					continue
+				}
+				n++
+				tools := cmp.Or(strings.Join(h.Tools, ", "), "all")
+				if event != hook.PreToolCall && event != hook.PostToolCall {
+					tools = "–"
+				}
+				fmt.Fprintf(t, "%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", event, n, h.Name, h.Plugin, tools, cmp.Or(strings.Join(h.Agents, ", "), "all"), h.Timeout, h.OnTimeout, may(h))
+			}
+		}
+	}
+	return t.Flush()
+}
+
+// may says what a hook can do.
+func may(h control.Hook) string {
+	switch {
+	case h.Shadow:
+		return "look on"
+	case h.EscalateOnly:
+		return "allow, escalate"
+	}
+	return "allow, deny, modify, escalate"
 }
 
 func printHooks(c *cobra.Command, rows []app.HookRow) {

@@ -131,11 +131,21 @@ func printAnswer(line func(string, string, ...any), r job.Record) {
 		}
 	case isHook(name):
 		var d struct {
-			Decision string `json:"decision"`
-			Reason   string `json:"reason"`
+			Decision  string          `json:"decision"`
+			Reason    string          `json:"reason"`
+			Arguments json.RawMessage `json:"arguments"`
+			Result    json.RawMessage `json:"result"`
+			Input     json.RawMessage `json:"input"`
+			Output    json.RawMessage `json:"output"`
 		}
 		_ = json.Unmarshal(r.Answer.Value, &d) // what is no decision is shown as such
-		line("●", "hook %s at %s: %s%s in %s", path.Base(name), point(name), d.Decision, because(d.Reason), took)
+		said := d.Decision + because(d.Reason)
+		for _, value := range []json.RawMessage{d.Arguments, d.Result, d.Input, d.Output} {
+			if len(value) > 0 {
+				said += " → " + short(asText(value))
+			}
+		}
+		line("●", "hook %s at %s: %s in %s", path.Base(name), point(name), said, took)
 	}
 }
 

@@ -45,7 +45,8 @@ An agent is a folder; its checks are Python functions in that folder.`,
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return fmt.Errorf("%w; %s --help lists the flags", err, c.CommandPath())
 	})
-	root.AddCommand(newInit(), newCheck(), newChat(), newServe(), newHooks(), newConversation(), newTest(), newRecord(), newJob(), newApproval(), newDev(), pluginCommand())
+	root.AddCommand(newInit(), newCheck(), newChat(), newServe(), newHooks(), newConversation(), newTest(), newRecord(), newJob(), newApproval(), newDev(), pluginCommand(),
+		newPolicy(), newAudit(), newToken(), newBackup(), newDoctor())
 	return root
 }
 

@@ -15,8 +15,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/belay-run/belay/internal/app"
+	"github.com/belay-run/belay/internal/control"
 	"github.com/belay-run/belay/internal/finding"
 	"github.com/belay-run/belay/internal/server"
+	"github.com/belay-run/belay/internal/station"
 )
 
 func newServe() *cobra.Command {
@@ -25,15 +27,36 @@ func newServe() *cobra.Command {
 	var origins []string
 	var port int
 	c := &cobra.Command{
-		Use:   "serve DIR",
-		Short: "Serve an agent over HTTP",
-		Long: `Serve answers on 127.0.0.1 unless --listen names another address, which needs a
-token. SIGHUP loads the agent's folder again; the old version goes on when the
-new one has findings. SIGTERM and Ctrl-C stop in order: turns under way may end.`,
+		Use:   "serve [DIR]",
+		Short: "Serve an agent over HTTP, or run jobs and serve the API to look after them",
+		Long: `With an agent's folder, serve answers on 127.0.0.1 unless --listen names another
+address, which needs a token. SIGHUP loads the agent's folder again; the old version goes on when the
+new one has findings. SIGTERM and Ctrl-C stop in order: turns under way may end.
+
+Without a folder, it owns the data folder ($BELAY_DATA, else .belay): it runs the
+jobs of all its tenants, also those that belay job run starts beside it, and serves
+the API under /v1 on 127.0.0.1:5006. belay token create makes a token for it.`,
 		Example: `  belay serve my-agent
+  belay serve --data /var/lib/belay
   BELAY_TOKEN=$(openssl rand -hex 24) belay serve my-agent --listen 0.0.0.0:5005`,
-		Args: oneDir,
+		Args: func(c *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return oneDir(c, args)
+			}
+			for _, name := range []string{"origin", "token", "python"} {
+				if c.Flags().Changed(name) {
+					return fmt.Errorf("--%s is for serving an agent: name its folder, such as: %s my-agent", name, c.CommandPath())
+				}
+			}
+			return nil
+		},
 		RunE: func(c *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				if listen == "" && c.Flags().Changed("port") {
+					listen = fmt.Sprintf("127.0.0.1:%d", port)
+				}
+				return f.serveJobs(c, listen)
+			}
 			cfg, err := f.config(args[0], slog.LevelInfo, c.ErrOrStderr())
 			if err != nil {
 				return err
@@ -47,8 +70,8 @@ new one has findings. SIGTERM and Ctrl-C stop in order: turns under way may end.
 	f.addPython(c)
 	f.addModel(c)
 	f.addData(c)
-	c.Flags().StringVar(&listen, "listen", "", "address to listen on, such as 0.0.0.0:5005; anything but loopback needs a token")
-	c.Flags().IntVar(&port, "port", 5005, "port on 127.0.0.1 when --listen is not given; 0 takes a free one")
+	c.Flags().StringVar(&listen, "listen", "", "address to listen on, such as 0.0.0.0:5005; for an agent, anything but loopback needs a token")
+	c.Flags().IntVar(&port, "port", 5005, "port on 127.0.0.1 when --listen is not given; 0 takes a free one (without a folder, 5006)")
 	c.Flags().StringSliceVar(&origins, "origin", nil, "web origin whose pages may call the API, such as https://shop.example; may be given again")
 	c.Flags().StringVar(&token, "token", "", "token that callers must bring (default $BELAY_TOKEN)")
 	return c
@@ -88,6 +111,39 @@ func serve(c *cobra.Command, cfg app.Config, scfg server.Config) (err error) {
 		return err
 	}
 	return s.Run(ctx)
+}
+
+// serveJobs runs the jobs of a data folder and serves the API to look after them,
+// until the program is to end.
+func (f *flags) serveJobs(c *cobra.Command, listen string) (err error) {
+	ctx := c.Context()
+	j := jobFlags{data: f.data, keyFile: f.keyFile, tenant: f.tenant, model: f.model, log: f.log}
+	cfg, err := j.config(c.ErrOrStderr(), slog.LevelInfo)
+	if err != nil {
+		return err
+	}
+	if f.json {
+		if cfg.Logger, err = f.logger(c, slog.LevelInfo); err != nil {
+			return err
+		}
+	}
+	st, err := station.Open(ctx, cfg)
+	if err != nil {
+		return explainFiles(c.ErrOrStderr(), err)
+	}
+	defer func() {
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
+		defer cancel()
+		err = errors.Join(err, st.Close(end))
+	}()
+	defer context.AfterFunc(ctx, func() {
+		cfg.Logger.Info("stopping: steps under way may end, and jobs go on with the next start; a second signal ends at once")
+	})()
+	return st.Serve(ctx, control.Config{Listen: listen, Tenant: f.tenant}, func(o control.Owner) {
+		w := c.OutOrStdout()
+		fmt.Fprintf(w, "belay runs the jobs of %s and serves http://%s\n", cfg.Data, o.Address)
+		fmt.Fprintln(w, "a token for it: belay token create NAME --role viewer, approver or admin")
+	})
 }
 
 func reloadOn(ctx context.Context, hup <-chan os.Signal, done <-chan struct{}, a *app.App, log *slog.Logger) {

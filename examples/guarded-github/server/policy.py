@@ -11,7 +11,9 @@ server = MCPServer("acme-policy")
 # A hook is a call too: a function that declares nothing would wait for a person before it is asked.
 CHECK = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 PROTECTED = re.compile(r"^(release/|archive/)")
-ADDRESS = re.compile(r"<[^<>@\s]+@[^<>@\s]+>")
+ADDRESS = re.compile(r"[^<>@\s]+@[^<>@\s]+\.[^<>@\s]+")
+KEY = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----")
+SIGNATURE = "Checked by acme-policy."
 
 
 @server.tool(annotations=CHECK)
@@ -36,17 +38,24 @@ def pushes(event: dict) -> dict:
 
 @server.tool(annotations=CHECK)
 def redact(event: dict) -> dict:
-    """Take mail addresses out of a result."""
-    result = event["result"]
-    if isinstance(result, str) and ADDRESS.search(result):
-        return {"decision": "modify", "result": ADDRESS.sub("<address>", result)}
+    """Take mail addresses out of a result; withhold one that has a private key in it."""
+    result = str(event["result"])
+    if KEY.search(result):
+        return {"decision": "deny", "reason": "there is a private key in it"}
+    if ADDRESS.search(result):
+        return {"decision": "modify", "result": ADDRESS.sub("address", result)}
     return {"decision": "allow"}
 
 
 @server.tool(annotations=CHECK)
 def sign(event: dict) -> dict:
-    """Add to the answer that it was checked."""
-    return {"decision": "modify", "output": event["output"] + "\n\nChecked by acme-policy."}
+    """Add to the answer that it was checked; refuse one that gives an address away."""
+    output = event["output"]
+    if ADDRESS.search(output):
+        return {"decision": "deny", "reason": "there is a mail address in the answer"}
+    if output.endswith(SIGNATURE):
+        return {"decision": "allow"}
+    return {"decision": "modify", "output": f"{output}\n\n{SIGNATURE}"}
 
 
 if __name__ == "__main__":

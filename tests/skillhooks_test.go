@@ -205,6 +205,26 @@ func TestConstraints(t *testing.T) {
 		expect(t, "the results", append(a.results("t32 late", "pay")[1:], a.results("t32 late", "resolve_tool_confirmation")...), []string{closedGate, closedGate})
 	})
 
+	t.Run("T32 a call whose question did not go out does not wait", func(t *testing.T) {
+		b := startPlayed(t, nil, sellFiles, playedHooks(longLimit, "modify_outgoing_text"))
+		b.sell(t, "cut", true)
+		b.Next("cut", apptest.Call("pay", map[string]any{"amount": 5}))
+		in := played("cut", "pay", bodies{"modify_outgoing_text": "note('held', sender_id=p.sender_id)\nawait gate('never')"})
+		done := b.send(t.Context(), in)
+		b.waitFor(t, "cut", "held")
+		b.Next("cut", yes, apptest.Call("pay", map[string]any{"amount": 5}))
+		next := played("cut", "ok", nil)
+		next.Interrupt = true
+		r := awaited(t, b.send(t.Context(), next))
+		if first := awaited(t, done); first.err != nil || first.Report.Status != "cancelled" || len(first.Texts) > 0 || r.err != nil {
+			t.Fatalf("the first turn %+v, the second %v", first, r.err)
+		}
+		expect(t, "heard", r.Texts, []string{"Pay 5?"})
+		expect(t, "what ran", b.ran("cut"), []string{})
+		b.Next("cut", yes)
+		expect(t, "heard then", b.turn(t, "cut", "yes", nil).Texts, []string{"Paid 5.", "ok"})
+	})
+
 	t.Run("T113 a call that waits is shown as such under its own name", func(t *testing.T) {
 		a.sell(t, "t113", true)
 		a.Next("t113", apptest.Call("pay", map[string]any{"amount": 5, "to": "planted-name"}))

@@ -341,10 +341,15 @@ func (t *turn) Settle(c loop.Call, out loop.Outcome) error {
 	}
 	switch {
 	case asks:
+		// The call waits once the user was asked: nobody agrees to a question that did
+		// not go out.
+		if err := t.utter(c.Key, q.name, wording.ConfirmVars(q.tool.Name, out.Arguments), mayRephrase); err != nil {
+			return err
+		}
 		stored := run
 		stored.Arguments, stored.Result = c.Arguments, ""
 		t.add(conversation.Event{Kind: conversation.ConfirmAsked, Tool: &stored})
-		return t.utter(c.Key, q.name, wording.ConfirmVars(q.tool.Name, out.Arguments), mayRephrase)
+		return nil
 	case inner.denied:
 		if tool != nil && tool.Denial != "" {
 			return t.utter(c.Key, tool.Denial, nil, mayRephrase)

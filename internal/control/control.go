@@ -160,7 +160,7 @@ func New(service Service, cfg Config) (*Server, error) {
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    32 << 10,
 		// An installation may take minutes and a feed goes on for ever, so bodies are
-		// read and answers written under deadlines of their own; see guard and writer.
+		// read and answers written under deadlines of their own; see guard and httpio.
 		BaseContext:                  func(net.Listener) context.Context { return s.life },
 		ErrorLog:                     slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelWarn),
 		DisableGeneralOptionsHandler: true,

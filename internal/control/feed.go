@@ -11,6 +11,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/belay-run/belay/internal/access"
+	"github.com/belay-run/belay/internal/httpio"
 	"github.com/belay-run/belay/internal/rawjson"
 )
 
@@ -36,7 +37,7 @@ func feedRoute(api huma.API) huma.Operation {
 func (s *Server) feed(_ context.Context, _ *struct{}) (*huma.StreamResponse, error) {
 	return &huma.StreamResponse{Body: func(c huma.Context) {
 		r, w := humago.Unwrap(c)
-		f := &feed{s: s, w: w.(*writer), visitor: visitorOf(r.Context()), known: map[string]bool{}} // guard put it there
+		f := &feed{s: s, w: w.(*httpio.Writer), visitor: visitorOf(r.Context()), known: map[string]bool{}} // guard put it there
 		f.run(r.Context())
 	}}, nil
 }
@@ -46,7 +47,7 @@ func (s *Server) feed(_ context.Context, _ *struct{}) (*huma.StreamResponse, err
 // changes at once.
 type feed struct {
 	s       *Server
-	w       *writer
+	w       *httpio.Writer
 	visitor visitor
 	known   map[string]bool // ids that the client was told of and that wait
 }

@@ -1,22 +1,14 @@
 package control
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
-	"mime"
 	"net/http"
-	"os"
-	"runtime"
-	"runtime/debug"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/belay-run/belay/internal/access"
+	"github.com/belay-run/belay/internal/httpio"
 )
 
 const (
@@ -46,15 +38,14 @@ func visitorOf(ctx context.Context) visitor {
 // nothing: origins need no check.
 func (s *Server) guard(mux *http.ServeMux) http.Handler {
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		w := newWriter(rw, s.cfg.Stall)
+		w := httpio.NewWriter(rw, s.cfg.Stall)
 		began := time.Now()
 		_, pattern := mux.Handler(r)
 		var v visitor
 		defer func() { s.ended(w, v, pattern, began, recover()) }()
 		if r.ContentLength != 0 {
 			// Also for a body that nobody wants: the connection reads on to its end.
-			// Only a recorder in a test has no deadline.
-			_ = w.control.SetReadDeadline(began.Add(s.cfg.BodyTime))
+			w.ReadUntil(began.Add(s.cfg.BodyTime))
 		}
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		w.Header().Set("Cache-Control", "no-store")
@@ -112,119 +103,25 @@ func (s *Server) admit(r *http.Request) (visitor, error) {
 	return visitor{Identity: who, tenant: tenant, token: token}, nil
 }
 
-// ended logs a request and turns a panic into an answer, when none was begun.
-func (s *Server) ended(w *writer, v visitor, pattern string, began time.Time, panicked any) {
-	args := []any{"route", pattern, "status", w.status, "took", time.Since(began), "by", v.Name, "tenant", v.tenant}
-	switch {
-	case w.failed != nil:
-		s.log.Debug("a client went away", append(args, "error", w.failed)...)
-		panic(http.ErrAbortHandler) // so that nothing more is written
-	case panicked == nil:
-		s.log.Debug("request", args...)
-		return
-	case panicked == http.ErrAbortHandler:
-		panic(panicked)
-	}
-	s.log.Error("a request panicked", append(args, "panic", panicText(panicked), "stack", string(debug.Stack()))...)
-	if w.status != 0 {
-		panic(http.ErrAbortHandler)
-	}
-	writeProblem(w, Refuse(Broken, "something went wrong here", "the server's log says what"))
-}
-
-// panicText says what a panic was. Only the runtime's own words are sure to hold
-// nothing of a request.
-func panicText(v any) string {
-	if err, ok := v.(runtime.Error); ok {
-		return err.Error()
-	}
-	return fmt.Sprintf("%T", v)
+// ended sees to the end of a request, a panic's too.
+func (s *Server) ended(w *httpio.Writer, v visitor, pattern string, began time.Time, panicked any) {
+	w.End(s.log, panicked, func() {
+		writeProblem(w, Refuse(Broken, "something went wrong here", "the server's log says what"))
+	}, "route", pattern, "status", w.Status(), "took", time.Since(began), "by", v.Name, "tenant", v.tenant)
 }
 
 // noRoute says why no route takes the request.
 func noRoute(mux *http.ServeMux, w http.ResponseWriter, r *http.Request) *Problem {
-	h, _ := mux.Handler(r)
-	refusal := &refused{header: http.Header{}}
-	h.ServeHTTP(refusal, r)
-	if refusal.status == http.StatusMethodNotAllowed {
-		allow := refusal.header.Get("Allow")
-		w.Header().Set("Allow", allow)
+	if allow := httpio.Allowed(mux, w, r); allow != "" {
 		return problemOf(http.StatusMethodNotAllowed, Invalid, "this path takes "+allow, "see /openapi.json")
 	}
 	return Refuse(NotFound, "there is no such path", "/openapi.json lists those that are")
 }
 
-// refused takes the mux's own answer, for its status.
-type refused struct {
-	header http.Header
-	status int
-}
-
-func (r *refused) Header() http.Header         { return r.header }
-func (r *refused) WriteHeader(status int)      { r.status = status }
-func (r *refused) Write(p []byte) (int, error) { return len(p), nil }
-
-// readBody reads the body whole, in bounded time and space, and puts it in the
-// request's place of it.
-func (s *Server) readBody(w *writer, r *http.Request) *Problem {
-	kind, params, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
-	charset := params["charset"]
-	switch {
-	case err != nil || kind != "application/json", charset != "" && !strings.EqualFold(charset, "utf-8"):
-		return problemOf(http.StatusUnsupportedMediaType, Invalid, "the body must be JSON in UTF-8", "send Content-Type: application/json")
-	case r.Header.Get("Content-Encoding") != "":
-		return problemOf(http.StatusUnsupportedMediaType, Invalid, "the body has a Content-Encoding", "send it as it is")
+// readBody puts the whole body in the request's place of it.
+func (s *Server) readBody(w *httpio.Writer, r *http.Request) *Problem {
+	if refusal := httpio.ReadBody(w, r, s.cfg.MaxBody, s.cfg.BodyTime); refusal != nil {
+		return problemOf(refusal.Status, Invalid, refusal.Detail, refusal.Hint)
 	}
-	// Nothing that was left unread may pass for the connection's next request.
-	refuse := func(status int, detail string) *Problem {
-		w.Header().Set("Connection", "close")
-		return problemOf(status, Invalid, detail, "")
-	}
-	tooLong := fmt.Sprintf("a body may have %d bytes at most", s.cfg.MaxBody)
-	if r.ContentLength > s.cfg.MaxBody {
-		return refuse(http.StatusRequestEntityTooLarge, tooLong)
-	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, s.cfg.MaxBody))
-	var over *http.MaxBytesError
-	switch {
-	case errors.As(err, &over):
-		return refuse(http.StatusRequestEntityTooLarge, tooLong)
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		return refuse(http.StatusRequestTimeout, fmt.Sprintf("the body did not come whole within %s", s.cfg.BodyTime))
-	case err != nil:
-		return refuse(http.StatusBadRequest, "the body did not come whole")
-	case !utf8.Valid(body):
-		return Refuse(Invalid, "the body is not UTF-8", "")
-	case doubled(body):
-		return Refuse(Invalid, "the body has a key twice", "")
-	}
-	_ = w.control.SetReadDeadline(time.Time{}) // else it would end the request's context too
-	r.Body = io.NopCloser(bytes.NewReader(body))
 	return nil
-}
-
-// doubled says whether a JSON object has a key twice. Programs differ on which of
-// the two counts, so neither does. What is no object is judged elsewhere.
-func doubled(body []byte) bool {
-	d := json.NewDecoder(bytes.NewReader(body))
-	if t, err := d.Token(); err != nil || t != json.Delim('{') {
-		return false
-	}
-	seen := map[string]bool{}
-	for d.More() {
-		t, err := d.Token()
-		key, ok := t.(string)
-		if err != nil || !ok {
-			return false
-		}
-		if seen[key] {
-			return true
-		}
-		seen[key] = true
-		var value json.RawMessage
-		if d.Decode(&value) != nil {
-			return false
-		}
-	}
-	return false
 }

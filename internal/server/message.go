@@ -103,29 +103,3 @@ func CheckID(id string) error {
 func unseen(r rune) bool {
 	return unicode.IsControl(r) || r == '\u2028' || r == '\u2029' || unicode.Is(unicode.Bidi_Control, r)
 }
-
-// doubled says whether a JSON object has a key twice. Programs differ on which
-// of the two counts, so neither does. What is no object is judged elsewhere.
-func doubled(body []byte) bool {
-	d := json.NewDecoder(bytes.NewReader(body))
-	if t, err := d.Token(); err != nil || t != json.Delim('{') {
-		return false
-	}
-	seen := map[string]bool{}
-	for d.More() {
-		t, err := d.Token()
-		key, ok := t.(string)
-		if err != nil || !ok {
-			return false
-		}
-		if seen[key] {
-			return true
-		}
-		seen[key] = true
-		var value json.RawMessage
-		if d.Decode(&value) != nil {
-			return false
-		}
-	}
-	return false
-}

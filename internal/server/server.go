@@ -62,7 +62,7 @@ func New(service Service, cfg Config) (*Server, error) {
 		IdleTimeout:       cfg.IdleTime,
 		MaxHeaderBytes:    cfg.MaxHeader,
 		// A turn may take minutes, so bodies are read and answers written under
-		// deadlines of their own; see guard and writer.
+		// deadlines of their own; see guard and httpio.
 		BaseContext:                  func(net.Listener) context.Context { return s.life },
 		ErrorLog:                     slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelWarn),
 		DisableGeneralOptionsHandler: true,

@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"time"
 
+	"github.com/belay-run/belay/internal/httpio"
 	"github.com/belay-run/belay/internal/turn"
 )
 
@@ -29,7 +30,7 @@ const (
 // stream runs a turn and sends its texts as they become ready. The turn puts
 // them into a feed and never waits for the client; a client that does not read,
 // or goes away, cancels the turn.
-func (s *Server) stream(ctx context.Context, w *writer, in Inbound, f form) {
+func (s *Server) stream(ctx context.Context, w *httpio.Writer, in Inbound, f form) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	out := newFeed()
@@ -45,11 +46,11 @@ func (s *Server) stream(ctx context.Context, w *writer, in Inbound, f form) {
 	out.end()
 	<-sent
 	switch {
-	case w.failed != nil:
+	case w.Failed() != nil:
 	case err == nil:
 		open(w, f)
 		_, _ = w.Write(f.done(report))
-	case w.status == 0:
+	case w.Status() == 0:
 		s.refuse(ctx, w, err)
 	default:
 		if p := s.why(ctx, err); p != nil {
@@ -59,8 +60,8 @@ func (s *Server) stream(ctx context.Context, w *writer, in Inbound, f form) {
 }
 
 // open begins the answer. Until then it can still become a problem.
-func open(w *writer, f form) {
-	if w.status == 0 {
+func open(w *httpio.Writer, f form) {
+	if w.Status() == 0 {
 		w.Header().Set("Content-Type", f.kind())
 		w.Header().Set("X-Accel-Buffering", "no") // a proxy in front must not gather it
 		w.WriteHeader(http.StatusOK)
@@ -68,7 +69,7 @@ func open(w *writer, f form) {
 }
 
 // send writes what the feed gives until it ends.
-func send(w *writer, out *feed, f form) error {
+func send(w *httpio.Writer, out *feed, f form) error {
 	idle := time.NewTimer(idleFirst)
 	defer idle.Stop()
 	for {
@@ -97,7 +98,7 @@ func send(w *writer, out *feed, f form) error {
 	}
 }
 
-func write(w *writer, f form, pieces []piece) error {
+func write(w *httpio.Writer, f form, pieces []piece) error {
 	wrote := false
 	for _, p := range pieces {
 		if b := f.piece(p); b != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
+	"github.com/belay-run/belay/internal/httpio"
 	"github.com/belay-run/belay/internal/turn"
 )
 
@@ -66,7 +67,7 @@ var talkErrors = []int{http.StatusBadRequest, http.StatusRequestEntityTooLarge, 
 
 func (s *Server) webhook(_ context.Context, in *webhookInput) (*huma.StreamResponse, error) {
 	inbound := in.Body.inbound(in.Body.Sender, channelWebhook)
-	return answer(func(ctx context.Context, w *writer) {
+	return answer(func(ctx context.Context, w *httpio.Writer) {
 		if in.Stream {
 			s.stream(ctx, w, inbound, &lines{recipient: inbound.Sender})
 			return
@@ -121,7 +122,7 @@ func chatOperation(api huma.API) huma.Operation {
 
 func (s *Server) chat(_ context.Context, in *chatInput) (*huma.StreamResponse, error) {
 	inbound := in.Body.inbound(in.ID, channelChat)
-	return answer(func(ctx context.Context, w *writer) {
+	return answer(func(ctx context.Context, w *httpio.Writer) {
 		if wantsEvents(in.Accept) {
 			inbound.Live = true
 			s.stream(ctx, w, inbound, &events{})
@@ -138,10 +139,10 @@ func (s *Server) chat(_ context.Context, in *chatInput) (*huma.StreamResponse, e
 }
 
 // answer gives a handler the connection itself.
-func answer(f func(ctx context.Context, w *writer)) *huma.StreamResponse {
+func answer(f func(ctx context.Context, w *httpio.Writer)) *huma.StreamResponse {
 	return &huma.StreamResponse{Body: func(c huma.Context) {
 		r, w := humago.Unwrap(c)
-		f(r.Context(), w.(*writer)) // guard put it there
+		f(r.Context(), w.(*httpio.Writer)) // guard put it there
 	}}
 }
 
@@ -163,7 +164,7 @@ func (*gathered) Delta(string)            {}
 func (g *gathered) Text(u turn.Utterance) { g.texts = append(g.texts, u) }
 
 // whole runs a turn and answers when it is over.
-func (s *Server) whole(ctx context.Context, w *writer, in Inbound, form func(turn.Report, []turn.Utterance) any) {
+func (s *Server) whole(ctx context.Context, w *httpio.Writer, in Inbound, form func(turn.Report, []turn.Utterance) any) {
 	out := &gathered{}
 	report, err := s.talk(ctx, in, out)
 	if err != nil {
@@ -179,7 +180,7 @@ func (s *Server) whole(ctx context.Context, w *writer, in Inbound, form func(tur
 func (s *Server) talk(ctx context.Context, in Inbound, out turn.Out) (report turn.Report, err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			s.logger.Error("a turn panicked", "panic", panicText(r), "stack", string(debug.Stack()))
+			s.logger.Error("a turn panicked", "panic", httpio.PanicText(r), "stack", string(debug.Stack()))
 			err = errPanicked
 		}
 	}()
@@ -189,7 +190,7 @@ func (s *Server) talk(ctx context.Context, in Inbound, out turn.Out) (report tur
 var errPanicked = errors.New("panic")
 
 // refuse answers a message whose turn did not run to its end.
-func (s *Server) refuse(ctx context.Context, w *writer, err error) {
+func (s *Server) refuse(ctx context.Context, w *httpio.Writer, err error) {
 	p := s.why(ctx, err)
 	if p == nil {
 		return

@@ -30,10 +30,12 @@ func toolRuns(r turn.Report) []toolRun {
 		}
 	}
 	// take gives the line of a recorded call. A confirmed call has no id of its
-	// own: it ran within the call that resolved the confirmation.
+	// own: it ran within the call that resolved the confirmation. What the engine
+	// runs has no id at all.
 	take := func(run *conversation.ToolRun) *loop.Line {
+		confirmed := run.Source == conversation.SourceConfirmation
 		for i, l := range lines {
-			if l != nil && l.Tool == run.Name && (run.CallID == "" || run.CallID == l.CallID) {
+			if l != nil && l.Tool == run.Name && (confirmed || run.CallID == l.CallID) {
 				lines[i] = nil
 				return l
 			}

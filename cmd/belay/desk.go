@@ -76,18 +76,46 @@ func (f *jobFlags) open(c *cobra.Command, work bool) (*desk, error) {
 		return nil, err
 	}
 	cfg.Idle = !work
-	st, err := station.Open(c.Context(), cfg)
-	if errors.Is(err, sqlstore.ErrInUse) {
-		owner, oerr := control.ReadOwner(cfg.Data)
-		if oerr != nil {
-			return nil, errors.Join(err, oerr)
+	over := time.Now().Add(patient)
+	for {
+		st, err := station.Open(c.Context(), cfg)
+		if !errors.Is(err, sqlstore.ErrInUse) {
+			if err != nil {
+				return nil, explainFiles(c.ErrOrStderr(), err)
+			}
+			return f.here(c.Context(), st)
 		}
-		return &desk{Client: control.NewClient(owner.Address, owner.Token, f.tenant), end: func() error { return nil }}, nil
+		owner, err := ownerOf(cfg.Data, err)
+		if err == nil {
+			return &desk{Client: control.NewClient(owner.Address, owner.Token, f.tenant), end: func() error { return nil }}, nil
+		}
+		if !errors.Is(err, errSilentOwner) || time.Now().After(over) {
+			return nil, err
+		}
+		time.Sleep(50 * time.Millisecond) // it has just begun, or just ended
 	}
-	if err != nil {
-		return nil, explainFiles(c.ErrOrStderr(), err)
+}
+
+// patient is how long a process that has taken a data folder may take to say where it
+// answers, or to let go of it.
+const patient = 3 * time.Second
+
+var errSilentOwner = errors.New("it does not answer for its jobs: a command that is about to end, or an agent's conversations; wait for it or end it, or name another folder with --data")
+
+// ownerOf finds how to reach the process that holds a data folder. inUse says which
+// one that is.
+func ownerOf(dir string, inUse error) (control.Owner, error) {
+	o, err := control.ReadOwner(dir)
+	var held *sqlstore.InUseError
+	switch {
+	case err != nil && !errors.Is(err, control.ErrNoOwner):
+		return o, errors.Join(inUse, err)
+	case !errors.As(inUse, &held):
+		return o, inUse
+	case err != nil || held.Owner != fmt.Sprintf("process %d", o.PID): // a process that was killed may have left it
+		return o, fmt.Errorf("%s holds the data folder %s; %w", held.Owner, dir, errSilentOwner)
 	}
-	return f.here(c.Context(), st)
+	return o, nil
 }
 
 // here serves the station to this process alone.

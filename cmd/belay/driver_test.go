@@ -89,7 +89,7 @@ func (d *driver) start(ts *testscript.TestScript, args []string) {
 	ts.Check(err)
 	p := &process{cmd: exec.Command(path, args[2:]...), out: newWatched(), done: make(chan struct{})}
 	p.cmd.Dir = ts.MkAbs(".")
-	for _, name := range []string{"PATH", "HOME", "TMPDIR", "XDG_CACHE_HOME", "BELAY_PYTHON", "BELAY_TOKEN", "BELAY_MODEL", "BELAY_KEY_FILE"} {
+	for _, name := range []string{"PATH", "HOME", "TMPDIR", "XDG_CACHE_HOME", "BELAY_PYTHON", "BELAY_TOKEN", "BELAY_MODEL", "BELAY_KEY_FILE", "BELAY_DATA", "ACME_REPOSITORY", "HOOK_SECRET"} {
 		p.cmd.Env = append(p.cmd.Env, name+"="+ts.Getenv(name))
 	}
 	p.cmd.Stdout, p.cmd.Stderr = p.out, p.out

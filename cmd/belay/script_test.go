@@ -20,9 +20,14 @@ func TestMain(m *testing.M) {
 // TestScripts runs the program as people do: each file of testdata/script is a
 // session at the terminal. Beside testscript's commands there are those of
 // driver_test.go, for programs that go on while the script does. Scripts have
-// PYTHON, an interpreter with pydantic, and BIN, the folder of the program.
+// PYTHON, an interpreter with pydantic, EXAMPLES, the project's examples, and BIN, the
+// folder of the program.
 func TestScripts(t *testing.T) {
 	python := interpreter(t)
+	examples, err := filepath.Abs(filepath.Join("..", "..", "examples"))
+	if err != nil {
+		t.Fatal(err)
+	}
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		cache = t.TempDir()
@@ -33,6 +38,7 @@ func TestScripts(t *testing.T) {
 			e.Setenv("XDG_CACHE_HOME", cache)
 			e.Setenv("HOME", e.WorkDir)
 			e.Setenv("PYTHON", python)
+			e.Setenv("EXAMPLES", examples)
 			e.Setenv("BELAY_PYTHON", python)
 			e.Setenv("BIN", filepath.SplitList(e.Getenv("PATH"))[0])
 			d := &driver{processes: map[string]*process{}, requests: map[string]chan response{}}

@@ -31,7 +31,10 @@ func (s *Station) Serve(ctx context.Context, cfg control.Config, ready func(cont
 	var failed error
 	cfg.Ready = func(addr net.Addr) {
 		owner = control.Owner{Address: addr.String(), Token: secret, PID: os.Getpid()}
-		if failed = control.WriteOwner(s.cfg.Data, owner); failed != nil {
+		if !s.cfg.Idle { // whoever wants jobs run waits until an idle one lets go
+			failed = control.WriteOwner(s.cfg.Data, owner)
+		}
+		if failed != nil {
 			stop()
 			return
 		}
@@ -44,7 +47,7 @@ func (s *Station) Serve(ctx context.Context, cfg control.Config, ready func(cont
 		return err
 	}
 	err = errors.Join(server.Run(ctx), failed)
-	if owner.Address != "" {
+	if owner.Address != "" && !s.cfg.Idle {
 		err = errors.Join(err, control.RemoveOwner(s.cfg.Data, owner))
 	}
 	return err

@@ -29,6 +29,8 @@ import (
 //	request NAME METHOD URL [BODY]  makes an HTTP request, with the token $TOKEN
 //	answer NAME                     waits for its answer, gives status and body as stdout
 //	http METHOD URL [BODY]          does both
+//	capture REGEXP                  wants the last stdout to match; a named group
+//	                                becomes a variable
 var driverCommands = map[string]func(ts *testscript.TestScript, neg bool, args []string){
 	"start":   driving(2, (*driver).start),
 	"send":    driving(2, (*driver).send),
@@ -38,6 +40,7 @@ var driverCommands = map[string]func(ts *testscript.TestScript, neg bool, args [
 	"request": driving(3, (*driver).request),
 	"answer":  driving(1, (*driver).answer),
 	"http":    driving(2, (*driver).http),
+	"capture": driving(1, (*driver).capture),
 }
 
 // patience is how long a script waits for anything. It is only used up when the
@@ -214,6 +217,19 @@ func (d *driver) answer(ts *testscript.TestScript, args []string) {
 func (d *driver) http(ts *testscript.TestScript, args []string) {
 	d.request(ts, append([]string{"http"}, args...))
 	d.answer(ts, []string{"http"})
+}
+
+func (*driver) capture(ts *testscript.TestScript, args []string) {
+	re, text := regexp.MustCompile(args[0]), ts.ReadFile("stdout")
+	m := re.FindStringSubmatch(text)
+	if m == nil {
+		ts.Fatalf("stdout does not match %s:\n%s", args[0], text)
+	}
+	for i, group := range re.SubexpNames() {
+		if group != "" {
+			ts.Setenv(group, m[i])
+		}
+	}
 }
 
 // watched is output that can be waited for.

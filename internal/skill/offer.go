@@ -2,7 +2,6 @@ package skill
 
 import (
 	"encoding/json"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -40,14 +39,14 @@ func (s *Set) Targets(st *State) []Target {
 	return out
 }
 
-var skillToken = regexp.MustCompile(`@skill\.([A-Za-z0-9_-]+)`)
-
 // named returns the skills that the text of the active skill, as the model reads
 // it now, names.
 func (s *Set) named(st *State, k *Skill) map[string]bool {
 	out := map[string]bool{}
-	for _, m := range skillToken.FindAllStringSubmatch(s.Reading(st), -1) {
-		out[m[1]] = true
+	for _, m := range Mentions(s.Reading(st)) {
+		if m.Kind == MentionSkill {
+			out[m.Name] = true
+		}
 	}
 	return out
 }

@@ -3,7 +3,6 @@ package app
 import (
 	"fmt"
 	"os"
-	"strings"
 
 	"github.com/belay-run/belay/internal/agent"
 	"github.com/belay-run/belay/internal/chat"
@@ -18,37 +17,37 @@ func openModel(cfg Config, l *loaded) (chat.Model, error) {
 	if cfg.Client != nil {
 		return cfg.Client, nil
 	}
-	m := l.spec.Model
-	if cfg.Model != "" {
-		var err error
-		if m, err = named(cfg.Model); err != nil {
-			return nil, err
-		}
-	}
-	if l.script != nil {
+	if cfg.Model == "" && l.script != nil {
 		return l.script, nil
 	}
-	key := ""
-	variable := m.KeyVariable
-	if p, ok := model.ProviderNamed(m.Provider); ok && variable == "" {
-		variable = p.KeyVariable
-	}
-	if variable != "" {
-		if key = os.Getenv(variable); key == "" {
-			return nil, fmt.Errorf("the key of model %s/%s is missing: set the environment variable %s, or set BELAY_MODEL to another model", m.Provider, m.Name, variable)
+	c, variable := configOf(l.spec.Model), l.spec.Model.KeyVariable
+	if cfg.Model != "" {
+		var err error
+		if c, err = model.Named(cfg.Model); err != nil {
+			return nil, fmt.Errorf("model %q, of --model or BELAY_MODEL, is %w", cfg.Model, err)
 		}
+		variable = ""
 	}
+	c, err := c.WithKey(variable, os.Getenv)
+	if err != nil {
+		return nil, err
+	}
+	c.Logger = cfg.Logger
+	client, err := model.New(c)
+	if err != nil && cfg.Model != "" {
+		err = fmt.Errorf("model %q, of --model or BELAY_MODEL: %w; there, a base_url goes behind an @, as in provider/model@http://127.0.0.1:8000/v1", cfg.Model, err)
+	}
+	return client, err
+}
+
+func configOf(m agent.Model) model.Config {
 	retries := 0
 	if m.MaxRetries != nil {
 		if retries = *m.MaxRetries; retries == 0 {
 			retries = -1 // never: 0 is the client's default
 		}
 	}
-	client, err := model.New(model.Config{MaxRetries: retries, Provider: m.Provider, Model: m.Name, BaseURL: m.BaseURL, APIKey: key, Extra: m.Settings(), Timeout: m.Timeout, Logger: cfg.Logger})
-	if err != nil && cfg.Model != "" {
-		err = fmt.Errorf("model %q, of --model or BELAY_MODEL: %w; there, a base_url goes behind an @, as in provider/model@http://127.0.0.1:8000/v1", cfg.Model, err)
-	}
-	return client, err
+	return model.Config{MaxRetries: retries, Provider: m.Provider, Model: m.Name, BaseURL: m.BaseURL, Extra: m.Settings(), Timeout: m.Timeout}
 }
 
 // readScript reads the script that stands in for a model.
@@ -58,16 +57,6 @@ func readScript(m agent.Model) (*scripted.Script, []finding.Finding) {
 		file = agent.AgentFile // it stands inline; lines count from the script's first
 	}
 	return scripted.Parse(file, m.Script)
-}
-
-// named reads provider/model or provider/model@base-url.
-func named(s string) (agent.Model, error) {
-	rest, base, _ := strings.Cut(s, "@")
-	provider, name, ok := strings.Cut(rest, "/")
-	if !ok || provider == "" || name == "" {
-		return agent.Model{}, fmt.Errorf("model %q, of --model or BELAY_MODEL, is not understood: write provider/model, such as openai/gpt-4o, or provider/model@http://127.0.0.1:8000/v1", s)
-	}
-	return agent.Model{Provider: provider, Name: name, BaseURL: base}, nil
 }
 
 func isScripted(m chat.Model) bool { return m.Name() == "scripted" }

@@ -66,15 +66,15 @@ func (s *Station) settingsOf(alias string) (config.Model, error) {
 	if s.cfg.Model != "" {
 		name = s.cfg.Model
 	}
-	if rest, base, _ := strings.Cut(name, "@"); strings.Contains(rest, "/") {
-		provider, called, _ := strings.Cut(rest, "/")
-		if provider == "" || called == "" {
-			return config.Model{}, fmt.Errorf("model %q is not understood: write provider/model, or provider/model@http://127.0.0.1:8000/v1", name)
+	if rest, _, _ := strings.Cut(name, "@"); strings.Contains(rest, "/") {
+		c, err := model.Named(name)
+		switch {
+		case err != nil:
+			return config.Model{}, fmt.Errorf("model %q is %w", name, err)
+		case c.Provider == config.Scripted:
+			return config.Model{Provider: c.Provider, Script: c.Model}, nil
 		}
-		if provider == config.Scripted {
-			return config.Model{Provider: provider, Script: called}, nil
-		}
-		return config.Model{Provider: provider, Name: called, BaseURL: base}, nil
+		return config.Model{Provider: c.Provider, Name: c.Model, BaseURL: c.BaseURL}, nil
 	}
 	return s.settings.Model(alias)
 }
@@ -91,17 +91,11 @@ func open(c config.Model, s *Station) (chat.Model, error) {
 		}
 		return script, nil
 	}
-	variable := c.KeyVariable
-	if p, ok := model.ProviderNamed(c.Provider); ok && variable == "" {
-		variable = p.KeyVariable
+	cfg, err := model.Config{Provider: c.Provider, Model: c.Name, BaseURL: c.BaseURL, Timeout: c.Timeout, Logger: s.cfg.Logger}.WithKey(c.KeyVariable, os.Getenv)
+	if err != nil {
+		return nil, err
 	}
-	key := ""
-	if variable != "" {
-		if key = os.Getenv(variable); key == "" {
-			return nil, fmt.Errorf("the key of model %s/%s is missing: set the environment variable %s", c.Provider, c.Name, variable)
-		}
-	}
-	return model.New(model.Config{Provider: c.Provider, Model: c.Name, BaseURL: c.BaseURL, APIKey: key, Timeout: c.Timeout, Logger: s.cfg.Logger})
+	return model.New(cfg)
 }
 
 func (m *models) close() error {

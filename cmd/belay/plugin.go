@@ -29,6 +29,8 @@ func pluginCommand() *cobra.Command {
   belay plugin inspect acme-policy
   belay plugin test acme-policy --coverage
   belay plugin install acme-policy`,
+		SuggestionsMinimumDistance: 2,
+
 		Args: noSuchCommand,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}

@@ -6,7 +6,6 @@ import (
 	"io"
 	"log/slog"
 	"regexp"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -79,16 +78,17 @@ func (f *pluginTestFlags) run(c *cobra.Command, dir string, paths []string) erro
 	if err != nil {
 		return err
 	}
-	if cfg.Down, err = f.servers(c, m); err != nil {
-		return err
-	}
 	text := io.Discard
 	if !f.json {
 		text = c.OutOrStdout()
 	}
 	var broken error // of the output
+	cfg.Warn = func(found []finding.Finding) { broken = errors.Join(broken, finding.Text(c.ErrOrStderr(), found)) }
 	cfg.Each = func(r *plugintest.FileResult) { broken = errors.Join(broken, plugintest.WriteFile(text, r)) }
 	report, err := plugintest.Run(c.Context(), cfg, files)
+	if wrong := (*plugintest.FindingsError)(nil); errors.As(err, &wrong) {
+		return pluginFindings(c, wrong.Findings, "nothing was run; the plugin has mistakes")
+	}
 	if err != nil {
 		return unchecked{err}
 	}
@@ -139,33 +139,6 @@ func (f *pluginTestFlags) read(c *cobra.Command, dir string, paths []string, m *
 		files, findings = append(files, file), append(append(findings, found...), plugintest.Check(file, m)...)
 	}
 	return files, pluginFindings(c, findings, "nothing was run; the tests have mistakes")
-}
-
-// servers checks the plugin's servers before cases run on them. down are tools that
-// cannot be asked and that no hook needs: their results may stand in the cases.
-func (f *pluginTestFlags) servers(c *cobra.Command, m *plugin.Manifest) (down []string, err error) {
-	log, err := f.logger(c, slog.LevelError+1)
-	if err != nil {
-		return nil, err
-	}
-	findings, err := lintFolder(c.Context(), m, log)
-	if err != nil {
-		return nil, unchecked{err}
-	}
-	var wrong []finding.Finding
-	for _, found := range findings {
-		at := slices.IndexFunc(m.Tools, func(t plugin.Tool) bool {
-			return found.Rule == "mcp-unreachable" && t.Line == found.Line && t.Column == found.Column
-		})
-		if at >= 0 && !slices.ContainsFunc(m.Hooks, func(h plugin.Hook) bool { return h.Tool == m.Tools[at].ID }) {
-			down = append(down, m.Tools[at].ID)
-			found.Severity = finding.Warning
-		} else if found.Severity == finding.Warning {
-			continue // lint tells of it
-		}
-		wrong = append(wrong, found)
-	}
-	return down, pluginFindings(c, wrong, "nothing was run; the plugin has mistakes")
 }
 
 // write writes the coverage and the reports for programs.

@@ -26,7 +26,7 @@ func (s *stage) functions(ctx context.Context, c job.Call) (job.Answer, error) {
 	if err := json.Unmarshal(c.Input, &in); err != nil {
 		return job.Answer{}, err
 	}
-	in.Tools = slices.DeleteFunc(in.Tools, func(t agentjob.Tool) bool { return t.Plugin == elsewhere || slices.Contains(s.cfg.Down, t.ID) })
+	in.Tools = slices.DeleteFunc(in.Tools, func(t agentjob.Tool) bool { return t.Plugin == elsewhere || slices.Contains(s.down, t.ID) })
 	c.Input = rawjson.Must(in)
 	a, err := s.real[agentjob.KindFunctions](ctx, c)
 	p := s.playing(ctx)

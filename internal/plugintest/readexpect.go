@@ -41,7 +41,7 @@ func (r *reader) expect(s *yamlfile.Section, c *Case) {
 		return
 	}
 	if v := s.Take("value"); v != nil {
-		e.Value = r.json(v.Value, s.Full("value"))
+		e.Value, e.ValueLine = r.json(v.Value, s.Full("value")), v.Line
 	}
 	e.Reason = r.text(s, "reason")
 	if text := s.Text("hook"); text != "" {

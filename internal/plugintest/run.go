@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"log/slog"
 	"regexp"
+	"slices"
 	"time"
 
 	"github.com/belay-run/belay/internal/expect"
+	"github.com/belay-run/belay/internal/finding"
 	"github.com/belay-run/belay/internal/plugin"
 )
 
@@ -18,14 +20,22 @@ type Config struct {
 	Manifest *plugin.Manifest
 	Version  string // of this program; told to the servers
 	Logger   *slog.Logger
-	// Down are ids of tools whose servers cannot be asked: nobody asks them.
-	Down []string
 	// Only, when set, picks cases by their names.
 	Only *regexp.Regexp
 	// Timeout bounds a case; 0 means a minute.
 	Timeout time.Duration
+	// Warn is told, before cases run, of what does not keep them from running: a server
+	// that cannot be asked and whose functions no hook is. It may be nil.
+	Warn func([]finding.Finding)
 	// Each is told of the results of a file, in the files' order; it may be nil.
 	Each func(*FileResult)
+}
+
+// FindingsError says what is wrong with the plugin, so that no case was run.
+type FindingsError struct{ Findings []finding.Finding }
+
+func (e *FindingsError) Error() string {
+	return "the plugin has mistakes: " + finding.Summary(e.Findings)
 }
 
 // Status says what came of a case.
@@ -56,9 +66,9 @@ type Result struct {
 	Notes []string
 }
 
-// Run runs the cases of the files one after another, on servers that are started once.
-// An error means that they could not be run. When ctx ends, what was not run yet is
-// not.
+// Run checks the plugin's servers and runs the cases of the files on them, one after
+// another. An error means that they could not be run; [FindingsError] is one of them.
+// When ctx ends, what was not run yet is not.
 func Run(ctx context.Context, cfg Config, files []*File) (_ *Report, err error) {
 	cfg.Timeout = cmp.Or(cfg.Timeout, time.Minute)
 	if cfg.Logger == nil {
@@ -69,6 +79,9 @@ func Run(ctx context.Context, cfg Config, files []*File) (_ *Report, err error) 
 	if cfg.Only != nil {
 		out.Partial = "not all cases were run"
 	}
+	if out.pick(files, cfg.Only) == 0 {
+		return out, nil
+	}
 	s, err := openStage(cfg)
 	if err != nil {
 		return nil, err
@@ -78,30 +91,65 @@ func Run(ctx context.Context, cfg Config, files []*File) (_ *Report, err error) 
 		defer cancel()
 		err = errors.Join(err, s.close(end))
 	}()
-	for _, f := range files {
-		result := &FileResult{File: f}
+	if err := s.ready(ctx); err != nil {
+		return nil, err
+	}
+	for _, f := range out.Files {
 		fileBegan := time.Now()
-		for _, c := range f.Cases {
-			if cfg.Only != nil && !cfg.Only.MatchString(c.Name) {
-				continue
+		for _, r := range f.Results {
+			if ctx.Err() == nil {
+				s.run(ctx, r, out.Coverage)
 			}
-			r := &Result{Case: c, Status: NotRun}
-			result.Results = append(result.Results, r)
-			if ctx.Err() != nil {
-				out.Partial = "some cases could not be run"
-				continue
-			}
-			s.run(ctx, r, out.Coverage)
 		}
-		result.Took = time.Since(fileBegan)
-		out.Files = append(out.Files, result)
+		f.Took = time.Since(fileBegan)
 		if cfg.Each != nil {
-			cfg.Each(result)
+			cfg.Each(f)
 		}
 	}
 	out.Took = time.Since(began)
 	out.Interrupted = ctx.Err() != nil
 	return out, nil
+}
+
+// pick takes in the cases to run, and counts them.
+func (r *Report) pick(files []*File, only *regexp.Regexp) (n int) {
+	for _, f := range files {
+		result := &FileResult{File: f}
+		for _, c := range f.Cases {
+			if only == nil || only.MatchString(c.Name) {
+				result.Results = append(result.Results, &Result{Case: c, Status: NotRun})
+				n++
+			}
+		}
+		r.Files = append(r.Files, result)
+	}
+	return n
+}
+
+// ready checks the plugin's servers. Those that cannot be asked and that no hook needs
+// are left out: their functions may be canned.
+func (s *stage) ready(ctx context.Context) error {
+	m := s.cfg.Manifest
+	var wrong, warn []finding.Finding
+	for _, f := range s.bench.Lint(ctx) {
+		at := slices.IndexFunc(m.Tools, func(t plugin.Tool) bool {
+			return f.Rule == "mcp-unreachable" && t.Line == f.Line && t.Column == f.Column
+		})
+		switch {
+		case at >= 0 && !slices.ContainsFunc(m.Hooks, func(h plugin.Hook) bool { return h.Tool == m.Tools[at].ID }):
+			f.Severity = finding.Warning
+			s.down, warn = append(s.down, m.Tools[at].ID), append(warn, f)
+		case f.Severity == finding.Error:
+			wrong = append(wrong, f)
+		}
+	}
+	if len(wrong) > 0 && ctx.Err() == nil {
+		return &FindingsError{wrong}
+	}
+	if len(warn) > 0 && s.cfg.Warn != nil {
+		s.cfg.Warn(warn)
+	}
+	return nil
 }
 
 // run runs one case.

@@ -33,6 +33,7 @@ type stage struct {
 	real    job.Handlers // of the workbench
 	journal *journal
 	engine  *localjob.Engine
+	down    []string     // ids of tools whose servers cannot be asked
 	calls   atomic.Int64 // numbers the ids that are made
 
 	mu    sync.Mutex

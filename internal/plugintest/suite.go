@@ -98,10 +98,11 @@ type Expect struct {
 	Line, Column int
 	Word         string // allow, deny, modify, escalate; of a job allow or ""
 
-	Value  json.RawMessage // that went on, or that a person was shown; nil when not looked at
-	Reason *Text
-	Hook   *Name            // that said the word
-	Hooks  *List[HookMatch] // all that were asked
+	Value     json.RawMessage // that went on, or that a person was shown; nil when not looked at
+	ValueLine int
+	Reason    *Text
+	Hook      *Name            // that said the word
+	Hooks     *List[HookMatch] // all that were asked
 
 	State     string
 	Code      string

@@ -54,7 +54,7 @@ func (tools) Run(_ context.Context, c turn.ToolCall) turn.ToolAnswer {
 // words gives every response its own name as text.
 type words struct{}
 
-func (words) Pick(name string, _ map[string]any) (string, bool, bool) {
+func (words) PickIn(_, name string, _ map[string]any) (string, bool, bool) {
 	return "(" + name + ")", false, name != "utter_session_start"
 }
 

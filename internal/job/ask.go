@@ -115,9 +115,7 @@ func (run *Run) ask(c Call, to *Answer) error {
 	run.mu.Lock()
 	try := run.entries[c.Key].tries
 	run.mu.Unlock()
-	if run.r.Clock().UnixNano() >= run.expiry.Load() { // another may have begun this by now
-		run.halt(ErrLost)
-	}
+	run.hold()
 	ctx := context.WithValue(run.asking, attemptKey{}, Attempt{run.lease.ID, c.Key, try})
 	if c.Limit > 0 {
 		var cancel context.CancelFunc
@@ -142,6 +140,32 @@ func (run *Run) ask(c Call, to *Answer) error {
 	}
 	*to = a
 	return nil
+}
+
+// hold makes sure that the lease still holds before a step is asked: after a slow
+// write another process may have begun the same.
+func (run *Run) hold() {
+	now := run.r.Clock()
+	if now.Before(run.Until()) {
+		return
+	}
+	if run.r.Lease == 0 {
+		run.halt(ErrLost)
+		return
+	}
+	until := now.Add(run.r.Lease)
+	err := run.persist("renew", func(ctx context.Context) error {
+		lost, err := run.r.Journal.Renew(ctx, until, []Lease{run.lease})
+		if err == nil && len(lost) > 0 {
+			err = ErrLost
+		}
+		return err
+	})
+	if err != nil {
+		run.halt(errors.Join(ErrLost, err))
+		return
+	}
+	run.Renewed(until)
 }
 
 var errLimit = errors.New("the limit has passed")

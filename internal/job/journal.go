@@ -53,7 +53,8 @@ type Ledger interface {
 	Claim(ctx context.Context, c Claim) ([]Lease, error)
 	// NextWake is when the next waiting job is due; zero for none.
 	NextWake(ctx context.Context) (time.Time, error)
-	// Renew keeps leases until a later time and gives those that are lost.
+	// Renew keeps leases until a later time, never an earlier one, and gives
+	// those that are lost.
 	Renew(ctx context.Context, until time.Time, leases []Lease) (lost []Lease, err error)
 	// Load gives the job and its records, without the inputs of records.
 	Load(ctx context.Context, l Lease) (History, error)

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Runner runs claimed jobs. An engine has one. All fields but Kept must be set.
+// Runner runs claimed jobs. An engine has one. All fields but Lease and Kept must be set.
 type Runner struct {
 	Journal  Journal
 	Flows    Flows
@@ -18,6 +18,9 @@ type Runner struct {
 	// Pause is how long to wait before a write that failed n times is made
 	// again.
 	Pause func(n int) time.Duration
+	// Lease is how long a lease is renewed for that ran out before a step is
+	// asked. 0: such a job is left to others.
+	Lease time.Duration
 	// Grace is how long a handler may go on after its context has ended, before
 	// the run goes on without it.
 	Grace time.Duration
@@ -117,7 +120,17 @@ func (r *Runner) Prepare(hard context.Context, l Lease) *Run {
 func (run *Run) Lease() Lease { return run.lease }
 
 // Renewed tells the run that its lease holds longer.
-func (run *Run) Renewed(until time.Time) { run.expiry.Store(until.UnixNano()) }
+func (run *Run) Renewed(until time.Time) {
+	for {
+		old := run.expiry.Load()
+		if until.UnixNano() <= old || run.expiry.CompareAndSwap(old, until.UnixNano()) {
+			return
+		}
+	}
+}
+
+// Until is until when the lease holds, as far as the run was told.
+func (run *Run) Until() time.Time { return time.Unix(0, run.expiry.Load()) }
 
 // Wake tells the run that a decision or a cancellation may have come.
 func (run *Run) Wake() {

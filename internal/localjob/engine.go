@@ -131,7 +131,7 @@ func Start(o Options) (*Engine, error) {
 		runs: map[job.ID]*job.Run{}, watchers: map[job.ID][]chan struct{}{}, left: map[job.ID]string{},
 		runner: &job.Runner{
 			Journal: o.Journal, Flows: o.Flows, Handlers: o.Handlers, Clock: o.Clock,
-			Pause: o.pause, Grace: o.Patience, Log: o.Logger, Kept: o.Kept,
+			Pause: o.pause, Lease: o.Lease, Grace: o.Patience, Log: o.Logger, Kept: o.Kept,
 		},
 	}
 	e.hard, e.stopIt = context.WithCancel(context.Background())
@@ -172,7 +172,13 @@ const atOnce = 50
 func (e *Engine) round() time.Duration {
 	free := e.free()
 	for ; free > 0; free = e.free() {
+		if err := e.hold(); err != nil {
+			return e.fails(err)
+		}
 		now := e.o.Clock()
+		if held := e.held(); !held.IsZero() && !now.Before(held) {
+			return e.o.pause(1)
+		}
 		want := min(free, atOnce)
 		leases, err := e.o.Journal.Claim(e.hard, job.Claim{Owner: e.o.Owner, Now: now, Until: now.Add(e.o.Lease), Limit: want})
 		if err != nil {
@@ -195,6 +201,28 @@ func (e *Engine) round() time.Duration {
 		return poll
 	}
 	return max(0, min(poll, wake.Sub(e.o.Clock())))
+}
+
+// held is when the first lease of the jobs that run here runs out; zero when none
+// does.
+func (e *Engine) held() (first time.Time) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, run := range e.runs {
+		if until := run.Until(); first.IsZero() || until.Before(first) {
+			first = until
+		}
+	}
+	return first
+}
+
+// hold renews the leases here in time: after a long trouble with the disk this
+// engine must not take its own jobs for those of a process that died.
+func (e *Engine) hold() error {
+	if held := e.held(); held.IsZero() || e.o.Clock().Add(e.o.Lease/2).Before(held) {
+		return nil
+	}
+	return e.renewAll()
 }
 
 // fails says that jobs could not be looked for, and when to try again.
@@ -276,12 +304,14 @@ func (e *Engine) renew() {
 		case <-e.enough:
 			return
 		case <-tick.C:
-			e.renewAll()
+			if err := e.renewAll(); err != nil {
+				e.o.Logger.Error("leases could not be renewed; will try again", "error", err)
+			}
 		}
 	}
 }
 
-func (e *Engine) renewAll() {
+func (e *Engine) renewAll() error {
 	e.mu.Lock()
 	runs := make(map[job.Lease]*job.Run, len(e.runs))
 	leases := make([]job.Lease, 0, len(e.runs))
@@ -292,14 +322,13 @@ func (e *Engine) renewAll() {
 	}
 	e.mu.Unlock()
 	if len(leases) == 0 {
-		return
+		return nil
 	}
 	slices.SortFunc(leases, func(a, b job.Lease) int { return cmp.Compare(a.String(), b.String()) })
 	until := e.o.Clock().Add(e.o.Lease)
 	lost, err := e.o.Journal.Renew(e.hard, until, leases)
 	if err != nil {
-		e.o.Logger.Error("leases could not be renewed; will try again", "jobs", len(leases), "error", err)
-		return
+		return fmt.Errorf("renew %d leases: %w", len(leases), err)
 	}
 	for _, l := range lost {
 		runs[l].Lose() // often it has just ended, and this changes nothing
@@ -308,6 +337,7 @@ func (e *Engine) renewAll() {
 	for _, run := range runs {
 		run.Renewed(until)
 	}
+	return nil
 }
 
 // Close lets steps that run end, for the grace and as long as ctx lives, then

@@ -21,9 +21,9 @@ func TestJobsDoAsTheJournalInMemoryDoes(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 1))
-	for range 5 {
+	for range 3 {
 		m := &model{T: t, random: random, now: at, both: [2]job.Journal{open(t, t.TempDir(), Options{}).Jobs(), jobtest.NewMemory()}}
-		for range 300 {
+		for range 200 {
 			m.now = m.now.Add(1 + time.Duration(random.IntN(3))*10*time.Second) // no two calls at the same time
 			m.act()
 			if t.Failed() {

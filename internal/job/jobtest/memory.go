@@ -203,7 +203,9 @@ func (m *Memory) Renew(_ context.Context, until time.Time, leases []job.Lease) (
 			continue
 		}
 		m.touch(h)
-		h.until = until
+		if until.After(h.until) {
+			h.until = until
+		}
 	}
 	return lost, nil
 }

@@ -25,7 +25,7 @@ type plain struct {
 func startPlain(h Host) (Engine, error) {
 	e := &plain{guarded: h.Journal.(*guarded), h: h, runner: &job.Runner{
 		Journal: h.Journal, Flows: h.Flows, Handlers: h.Handlers, Clock: time.Now, Log: h.Log,
-		Pause: func(int) time.Duration { return h.Jitter(time.Second) }, Grace: time.Second,
+		Pause: func(int) time.Duration { return h.Jitter(time.Second) }, Lease: 30 * time.Second, Grace: time.Second,
 	}}
 	e.hard, e.stop = context.WithCancel(context.Background())
 	e.all.Go(e.loop)

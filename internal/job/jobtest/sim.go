@@ -31,7 +31,9 @@ type sim struct {
 	began   time.Time
 	people  sync.WaitGroup
 
-	trouble   int // how much may still go wrong
+	trouble   int  // how much may still go wrong
+	outage    int  // how often the disk will fail in a row
+	rough     bool // a process died or was held up: what it had begun is not known
 	mayCancel bool
 	only      verdict // if set, the one thing that goes wrong,
 	onlyAt    int     // at this gate
@@ -155,6 +157,7 @@ func (s *sim) living() []*process {
 // begin starts a process.
 func (s *sim) begin() {
 	s.mu.Lock()
+	s.rough = s.rough || len(s.processes) > 0
 	p := &process{s: s, number: len(s.processes) + 1}
 	s.processes = append(s.processes, p)
 	s.tell("%d: starts", p.number)
@@ -183,6 +186,10 @@ func (s *sim) let(g *gate, v verdict) {
 			v = s.only
 		}
 	}
+	if s.outage > 0 && g.journal && v == passes {
+		s.outage--
+		v = fails
+	}
 	if !g.journal && (v == fails || v == failsAfter) {
 		v = passes // disks fail at the journal only
 	}
@@ -198,6 +205,7 @@ func (s *sim) let(g *gate, v verdict) {
 
 // kill ends a process: whatever it still does goes nowhere.
 func (s *sim) kill(p *process) {
+	s.rough = true
 	s.mu.Lock()
 	p.dead = true
 	for _, g := range s.gates {
@@ -221,7 +229,10 @@ func (s *sim) disturb(gates []*gate, living []*process) bool {
 			journal = append(journal, g)
 		}
 	}
-	switch kind := s.random.IntN(12); {
+	switch kind := s.random.IntN(13); {
+	case kind == 12:
+		s.tell("the disk fails for a while")
+		s.outage += 1 + s.random.IntN(40)
 	case kind < 4 && len(gates) > 0:
 		s.let(gates[s.random.IntN(len(gates))], []verdict{dies, diesAfter}[s.random.IntN(2)])
 	case kind < 8 && len(journal) > 0:
@@ -236,12 +247,13 @@ func (s *sim) disturb(gates []*gate, living []*process) bool {
 		s.journal.PowerFails()
 	case kind == 9 && !p.frozen:
 		s.tell("%d: freezes", p.number)
+		s.rough = true
 		if p.frozen = true; s.chance(2) {
 			s.begin()
 		}
 	case kind == 10 && !p.frozen:
 		s.tell("%d: is closed", p.number)
-		p.ending = true
+		p.ending, s.rough = true, true
 		s.people.Go(func() { _ = p.engine.Close(ctx) }) // a process that freezes or dies meanwhile may say no
 	default:
 		return false
@@ -323,6 +335,8 @@ func (s *sim) cancel(living []*process) {
 
 // cleanUp ends what still lives.
 func (s *sim) cleanUp() {
+	rough := s.rough
+	defer func() { s.rough = rough }() // this end does not count
 	for _, p := range s.processes {
 		if !p.dead {
 			s.kill(p)
@@ -342,6 +356,11 @@ func (s *sim) judge() {
 		return
 	}
 	expired := s.judgeRecords(h)
+	for key, n := range s.effects {
+		if n > 1 && !s.rough {
+			s.t.Errorf("%s was asked %d times, and no process died", key, n)
+		}
+	}
 	switch end := h.Job.End; {
 	case s.cancelled != (end.State == job.Cancelled) && (s.cancelled || h.Job.Cancel == nil):
 		s.t.Errorf("the job ended %s; a cancellation was accepted: %v", end.State, s.cancelled)
@@ -405,6 +424,8 @@ func (s *sim) judgeAnswer(h job.History, r job.Record, input json.RawMessage) {
 	switch f := r.Answer.Failure; {
 	case f == nil && !bytes.Equal(r.Answer.Value, valueOf(r.Key, input)):
 		s.t.Errorf("%s has the answer %s", r.Key, r.Answer.Value)
+	case f != nil && f.Kind == job.Unknown && !s.rough && h.Job.Cancel == nil:
+		s.t.Errorf("%s is unknown, and no process died", r.Key)
 	case f != nil && f.Kind == job.Unknown:
 	case f != nil && (f.Kind != job.Stopped || h.Job.Cancel == nil):
 		s.t.Errorf("%s has the failure %+v", r.Key, *f)

@@ -50,6 +50,12 @@ func (s suite) renews() {
 	if got := s.claimAll(after(59*time.Minute), 1); len(got) != 0 {
 		s.Errorf("claimed under a renewed lease: %v", got)
 	}
+	if lost, err = s.j.Renew(ctx, after(time.Minute), []job.Lease{l}); err != nil || len(lost) > 0 {
+		s.Errorf("renewing for less: %v, %v", lost, err)
+	}
+	if got := s.claimAll(after(59*time.Minute), 1); len(got) != 0 {
+		s.Errorf("a lease was made shorter: %v", got)
+	}
 	if lost, err := s.j.Renew(ctx, after(time.Hour), nil); err != nil || len(lost) > 0 {
 		s.Errorf("renewing nothing: %v, %v", lost, err)
 	}

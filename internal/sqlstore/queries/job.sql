@@ -47,7 +47,7 @@ SELECT wake FROM job WHERE state = 'waiting' AND wake <> 0
 ORDER BY wake LIMIT 1;
 
 -- name: RenewLease :execrows
-UPDATE job SET lease = sqlc.arg(until)
+UPDATE job SET lease = max(lease, CAST(sqlc.arg(until) AS INTEGER))
 WHERE id = sqlc.arg(id) AND epoch = sqlc.arg(epoch) AND state = 'running' AND lease <> 0;
 
 -- name: TouchJob :execrows

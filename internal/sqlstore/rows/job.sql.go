@@ -656,7 +656,7 @@ func (q *Queries) ReleaseJob(ctx context.Context, arg ReleaseJobParams) (int64, 
 }
 
 const renewLease = `-- name: RenewLease :execrows
-UPDATE job SET lease = ?1
+UPDATE job SET lease = max(lease, CAST(?1 AS INTEGER))
 WHERE id = ?2 AND epoch = ?3 AND state = 'running' AND lease <> 0
 `
 

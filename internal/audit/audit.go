@@ -75,6 +75,9 @@ const (
 	HookDisabled       Action = "hook.disabled"
 	HookEnabled        Action = "hook.enabled"
 	BackupMade         Action = "backup.made"
+	SecretSet          Action = "secret.set"     // data: version
+	SecretRotated      Action = "secret.rotated" // data: version
+	SecretRemoved      Action = "secret.removed"
 )
 
 // Fact is what is to be recorded.

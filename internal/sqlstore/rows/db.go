@@ -48,6 +48,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.deleteConversationStmt, err = db.PrepareContext(ctx, deleteConversation); err != nil {
 		return nil, fmt.Errorf("error preparing query DeleteConversation: %w", err)
 	}
+	if q.deleteEndedSecretPrintsStmt, err = db.PrepareContext(ctx, deleteEndedSecretPrints); err != nil {
+		return nil, fmt.Errorf("error preparing query DeleteEndedSecretPrints: %w", err)
+	}
 	if q.deleteEventsStmt, err = db.PrepareContext(ctx, deleteEvents); err != nil {
 		return nil, fmt.Errorf("error preparing query DeleteEvents: %w", err)
 	}
@@ -63,6 +66,12 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.deleteJobTextsStmt, err = db.PrepareContext(ctx, deleteJobTexts); err != nil {
 		return nil, fmt.Errorf("error preparing query DeleteJobTexts: %w", err)
 	}
+	if q.deleteSecretStmt, err = db.PrepareContext(ctx, deleteSecret); err != nil {
+		return nil, fmt.Errorf("error preparing query DeleteSecret: %w", err)
+	}
+	if q.deleteSecretPrintsStmt, err = db.PrepareContext(ctx, deleteSecretPrints); err != nil {
+		return nil, fmt.Errorf("error preparing query DeleteSecretPrints: %w", err)
+	}
 	if q.deleteTracesStmt, err = db.PrepareContext(ctx, deleteTraces); err != nil {
 		return nil, fmt.Errorf("error preparing query DeleteTraces: %w", err)
 	}
@@ -71,6 +80,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	}
 	if q.endJobStmt, err = db.PrepareContext(ctx, endJob); err != nil {
 		return nil, fmt.Errorf("error preparing query EndJob: %w", err)
+	}
+	if q.endSecretPrintsStmt, err = db.PrepareContext(ctx, endSecretPrints); err != nil {
+		return nil, fmt.Errorf("error preparing query EndSecretPrints: %w", err)
 	}
 	if q.findConversationStmt, err = db.PrepareContext(ctx, findConversation); err != nil {
 		return nil, fmt.Errorf("error preparing query FindConversation: %w", err)
@@ -123,6 +135,12 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.getPolicyVersionStmt, err = db.PrepareContext(ctx, getPolicyVersion); err != nil {
 		return nil, fmt.Errorf("error preparing query GetPolicyVersion: %w", err)
 	}
+	if q.getSecretStmt, err = db.PrepareContext(ctx, getSecret); err != nil {
+		return nil, fmt.Errorf("error preparing query GetSecret: %w", err)
+	}
+	if q.getSecretKeyStmt, err = db.PrepareContext(ctx, getSecretKey); err != nil {
+		return nil, fmt.Errorf("error preparing query GetSecretKey: %w", err)
+	}
 	if q.getTokenByHashStmt, err = db.PrepareContext(ctx, getTokenByHash); err != nil {
 		return nil, fmt.Errorf("error preparing query GetTokenByHash: %w", err)
 	}
@@ -164,6 +182,12 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	}
 	if q.insertPolicyStmt, err = db.PrepareContext(ctx, insertPolicy); err != nil {
 		return nil, fmt.Errorf("error preparing query InsertPolicy: %w", err)
+	}
+	if q.insertSecretKeyStmt, err = db.PrepareContext(ctx, insertSecretKey); err != nil {
+		return nil, fmt.Errorf("error preparing query InsertSecretKey: %w", err)
+	}
+	if q.insertSecretPrintStmt, err = db.PrepareContext(ctx, insertSecretPrint); err != nil {
+		return nil, fmt.Errorf("error preparing query InsertSecretPrint: %w", err)
 	}
 	if q.insertTokenStmt, err = db.PrepareContext(ctx, insertToken); err != nil {
 		return nil, fmt.Errorf("error preparing query InsertToken: %w", err)
@@ -225,6 +249,15 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.listQuestionsStmt, err = db.PrepareContext(ctx, listQuestions); err != nil {
 		return nil, fmt.Errorf("error preparing query ListQuestions: %w", err)
 	}
+	if q.listSecretPrintsStmt, err = db.PrepareContext(ctx, listSecretPrints); err != nil {
+		return nil, fmt.Errorf("error preparing query ListSecretPrints: %w", err)
+	}
+	if q.listSecretTenantsStmt, err = db.PrepareContext(ctx, listSecretTenants); err != nil {
+		return nil, fmt.Errorf("error preparing query ListSecretTenants: %w", err)
+	}
+	if q.listSecretsStmt, err = db.PrepareContext(ctx, listSecrets); err != nil {
+		return nil, fmt.Errorf("error preparing query ListSecrets: %w", err)
+	}
 	if q.listTokensStmt, err = db.PrepareContext(ctx, listTokens); err != nil {
 		return nil, fmt.Errorf("error preparing query ListTokens: %w", err)
 	}
@@ -251,6 +284,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	}
 	if q.putPluginStmt, err = db.PrepareContext(ctx, putPlugin); err != nil {
 		return nil, fmt.Errorf("error preparing query PutPlugin: %w", err)
+	}
+	if q.putSecretStmt, err = db.PrepareContext(ctx, putSecret); err != nil {
+		return nil, fmt.Errorf("error preparing query PutSecret: %w", err)
 	}
 	if q.releaseJobStmt, err = db.PrepareContext(ctx, releaseJob); err != nil {
 		return nil, fmt.Errorf("error preparing query ReleaseJob: %w", err)
@@ -327,6 +363,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing deleteConversationStmt: %w", cerr)
 		}
 	}
+	if q.deleteEndedSecretPrintsStmt != nil {
+		if cerr := q.deleteEndedSecretPrintsStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing deleteEndedSecretPrintsStmt: %w", cerr)
+		}
+	}
 	if q.deleteEventsStmt != nil {
 		if cerr := q.deleteEventsStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing deleteEventsStmt: %w", cerr)
@@ -352,6 +393,16 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing deleteJobTextsStmt: %w", cerr)
 		}
 	}
+	if q.deleteSecretStmt != nil {
+		if cerr := q.deleteSecretStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing deleteSecretStmt: %w", cerr)
+		}
+	}
+	if q.deleteSecretPrintsStmt != nil {
+		if cerr := q.deleteSecretPrintsStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing deleteSecretPrintsStmt: %w", cerr)
+		}
+	}
 	if q.deleteTracesStmt != nil {
 		if cerr := q.deleteTracesStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing deleteTracesStmt: %w", cerr)
@@ -365,6 +416,11 @@ func (q *Queries) Close() error {
 	if q.endJobStmt != nil {
 		if cerr := q.endJobStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing endJobStmt: %w", cerr)
+		}
+	}
+	if q.endSecretPrintsStmt != nil {
+		if cerr := q.endSecretPrintsStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing endSecretPrintsStmt: %w", cerr)
 		}
 	}
 	if q.findConversationStmt != nil {
@@ -452,6 +508,16 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing getPolicyVersionStmt: %w", cerr)
 		}
 	}
+	if q.getSecretStmt != nil {
+		if cerr := q.getSecretStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing getSecretStmt: %w", cerr)
+		}
+	}
+	if q.getSecretKeyStmt != nil {
+		if cerr := q.getSecretKeyStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing getSecretKeyStmt: %w", cerr)
+		}
+	}
 	if q.getTokenByHashStmt != nil {
 		if cerr := q.getTokenByHashStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing getTokenByHashStmt: %w", cerr)
@@ -520,6 +586,16 @@ func (q *Queries) Close() error {
 	if q.insertPolicyStmt != nil {
 		if cerr := q.insertPolicyStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing insertPolicyStmt: %w", cerr)
+		}
+	}
+	if q.insertSecretKeyStmt != nil {
+		if cerr := q.insertSecretKeyStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing insertSecretKeyStmt: %w", cerr)
+		}
+	}
+	if q.insertSecretPrintStmt != nil {
+		if cerr := q.insertSecretPrintStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing insertSecretPrintStmt: %w", cerr)
 		}
 	}
 	if q.insertTokenStmt != nil {
@@ -622,6 +698,21 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing listQuestionsStmt: %w", cerr)
 		}
 	}
+	if q.listSecretPrintsStmt != nil {
+		if cerr := q.listSecretPrintsStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing listSecretPrintsStmt: %w", cerr)
+		}
+	}
+	if q.listSecretTenantsStmt != nil {
+		if cerr := q.listSecretTenantsStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing listSecretTenantsStmt: %w", cerr)
+		}
+	}
+	if q.listSecretsStmt != nil {
+		if cerr := q.listSecretsStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing listSecretsStmt: %w", cerr)
+		}
+	}
 	if q.listTokensStmt != nil {
 		if cerr := q.listTokensStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing listTokensStmt: %w", cerr)
@@ -665,6 +756,11 @@ func (q *Queries) Close() error {
 	if q.putPluginStmt != nil {
 		if cerr := q.putPluginStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing putPluginStmt: %w", cerr)
+		}
+	}
+	if q.putSecretStmt != nil {
+		if cerr := q.putSecretStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing putSecretStmt: %w", cerr)
 		}
 	}
 	if q.releaseJobStmt != nil {
@@ -764,14 +860,18 @@ type Queries struct {
 	countDecisionStmt           *sql.Stmt
 	deleteBlobsStmt             *sql.Stmt
 	deleteConversationStmt      *sql.Stmt
+	deleteEndedSecretPrintsStmt *sql.Stmt
 	deleteEventsStmt            *sql.Stmt
 	deleteJobStmt               *sql.Stmt
 	deleteJobBlobsStmt          *sql.Stmt
 	deleteJobRecordsStmt        *sql.Stmt
 	deleteJobTextsStmt          *sql.Stmt
+	deleteSecretStmt            *sql.Stmt
+	deleteSecretPrintsStmt      *sql.Stmt
 	deleteTracesStmt            *sql.Stmt
 	dropMessagesStmt            *sql.Stmt
 	endJobStmt                  *sql.Stmt
+	endSecretPrintsStmt         *sql.Stmt
 	findConversationStmt        *sql.Stmt
 	findJobKeyStmt              *sql.Stmt
 	getAuditHeadStmt            *sql.Stmt
@@ -789,6 +889,8 @@ type Queries struct {
 	getPluginStmt               *sql.Stmt
 	getPolicyStmt               *sql.Stmt
 	getPolicyVersionStmt        *sql.Stmt
+	getSecretStmt               *sql.Stmt
+	getSecretKeyStmt            *sql.Stmt
 	getTokenByHashStmt          *sql.Stmt
 	getUpdatedStmt              *sql.Stmt
 	hasReadyJobsStmt            *sql.Stmt
@@ -803,6 +905,8 @@ type Queries struct {
 	insertJobRecordStmt         *sql.Stmt
 	insertJobTextStmt           *sql.Stmt
 	insertPolicyStmt            *sql.Stmt
+	insertSecretKeyStmt         *sql.Stmt
+	insertSecretPrintStmt       *sql.Stmt
 	insertTokenStmt             *sql.Stmt
 	insertTraceStmt             *sql.Stmt
 	listAuditStmt               *sql.Stmt
@@ -823,6 +927,9 @@ type Queries struct {
 	listPluginsStmt             *sql.Stmt
 	listPoliciesStmt            *sql.Stmt
 	listQuestionsStmt           *sql.Stmt
+	listSecretPrintsStmt        *sql.Stmt
+	listSecretTenantsStmt       *sql.Stmt
+	listSecretsStmt             *sql.Stmt
 	listTokensStmt              *sql.Stmt
 	listTracesStmt              *sql.Stmt
 	listTurnTracesStmt          *sql.Stmt
@@ -832,6 +939,7 @@ type Queries struct {
 	placePluginStmt             *sql.Stmt
 	putMessageStmt              *sql.Stmt
 	putPluginStmt               *sql.Stmt
+	putSecretStmt               *sql.Stmt
 	releaseJobStmt              *sql.Stmt
 	renewLeaseStmt              *sql.Stmt
 	reuseDataKeyStmt            *sql.Stmt
@@ -856,14 +964,18 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		countDecisionStmt:           q.countDecisionStmt,
 		deleteBlobsStmt:             q.deleteBlobsStmt,
 		deleteConversationStmt:      q.deleteConversationStmt,
+		deleteEndedSecretPrintsStmt: q.deleteEndedSecretPrintsStmt,
 		deleteEventsStmt:            q.deleteEventsStmt,
 		deleteJobStmt:               q.deleteJobStmt,
 		deleteJobBlobsStmt:          q.deleteJobBlobsStmt,
 		deleteJobRecordsStmt:        q.deleteJobRecordsStmt,
 		deleteJobTextsStmt:          q.deleteJobTextsStmt,
+		deleteSecretStmt:            q.deleteSecretStmt,
+		deleteSecretPrintsStmt:      q.deleteSecretPrintsStmt,
 		deleteTracesStmt:            q.deleteTracesStmt,
 		dropMessagesStmt:            q.dropMessagesStmt,
 		endJobStmt:                  q.endJobStmt,
+		endSecretPrintsStmt:         q.endSecretPrintsStmt,
 		findConversationStmt:        q.findConversationStmt,
 		findJobKeyStmt:              q.findJobKeyStmt,
 		getAuditHeadStmt:            q.getAuditHeadStmt,
@@ -881,6 +993,8 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		getPluginStmt:               q.getPluginStmt,
 		getPolicyStmt:               q.getPolicyStmt,
 		getPolicyVersionStmt:        q.getPolicyVersionStmt,
+		getSecretStmt:               q.getSecretStmt,
+		getSecretKeyStmt:            q.getSecretKeyStmt,
 		getTokenByHashStmt:          q.getTokenByHashStmt,
 		getUpdatedStmt:              q.getUpdatedStmt,
 		hasReadyJobsStmt:            q.hasReadyJobsStmt,
@@ -895,6 +1009,8 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		insertJobRecordStmt:         q.insertJobRecordStmt,
 		insertJobTextStmt:           q.insertJobTextStmt,
 		insertPolicyStmt:            q.insertPolicyStmt,
+		insertSecretKeyStmt:         q.insertSecretKeyStmt,
+		insertSecretPrintStmt:       q.insertSecretPrintStmt,
 		insertTokenStmt:             q.insertTokenStmt,
 		insertTraceStmt:             q.insertTraceStmt,
 		listAuditStmt:               q.listAuditStmt,
@@ -915,6 +1031,9 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		listPluginsStmt:             q.listPluginsStmt,
 		listPoliciesStmt:            q.listPoliciesStmt,
 		listQuestionsStmt:           q.listQuestionsStmt,
+		listSecretPrintsStmt:        q.listSecretPrintsStmt,
+		listSecretTenantsStmt:       q.listSecretTenantsStmt,
+		listSecretsStmt:             q.listSecretsStmt,
 		listTokensStmt:              q.listTokensStmt,
 		listTracesStmt:              q.listTracesStmt,
 		listTurnTracesStmt:          q.listTurnTracesStmt,
@@ -924,6 +1043,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		placePluginStmt:             q.placePluginStmt,
 		putMessageStmt:              q.putMessageStmt,
 		putPluginStmt:               q.putPluginStmt,
+		putSecretStmt:               q.putSecretStmt,
 		releaseJobStmt:              q.releaseJobStmt,
 		renewLeaseStmt:              q.renewLeaseStmt,
 		reuseDataKeyStmt:            q.reuseDataKeyStmt,

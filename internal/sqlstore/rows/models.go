@@ -170,6 +170,30 @@ type Policy struct {
 	Enforced int64
 }
 
+type Secret struct {
+	Tenant  string
+	Name    string
+	Version int64
+	Created int64
+	Updated int64
+	Actor   string
+	Sealed  []byte
+}
+
+type SecretKey struct {
+	Tenant  string
+	Purpose string
+	Sealed  []byte
+}
+
+type SecretPrint struct {
+	Tenant  string
+	Name    string
+	Version int64
+	Until   int64
+	Sealed  []byte
+}
+
 type Token struct {
 	ID        string
 	Tenant    string

@@ -20,7 +20,7 @@ func TestMain(m *testing.M) {
 // TestScripts runs the program as people do: each file of testdata/script is a
 // session at the terminal. Beside testscript's commands there are those of
 // driver_test.go, for programs that go on while the script does. Scripts have
-// PYTHON, an interpreter with pydantic, EXAMPLES, the project's examples, and BIN, the
+// PYTHON, an interpreter with pydantic and mcp, EXAMPLES, the project's examples, and BIN, the
 // folder of the program.
 func TestScripts(t *testing.T) {
 	python := interpreter(t)
@@ -61,9 +61,9 @@ func interpreter(t *testing.T) string {
 	if name == "" {
 		name = "python3"
 	}
-	out, err := exec.Command(name, "-c", "import sys, pydantic; print(sys.executable)").Output()
+	out, err := exec.Command(name, "-c", "import sys, pydantic, mcp; print(sys.executable)").Output()
 	if err != nil {
-		t.Fatalf("%s has no pydantic: %v; set BELAY_PYTHON to an interpreter that has, or use make test", name, err)
+		t.Fatalf("%s has no pydantic or no mcp: %v; set BELAY_PYTHON to an interpreter that has, or use make test", name, err)
 	}
 	return strings.TrimSpace(string(out))
 }

@@ -24,7 +24,7 @@ func (s *Station) Policy(ctx context.Context, tenant string) (control.Policy, er
 }
 
 func shownPolicy(p sqlstore.Policy) control.Policy {
-	return control.Policy{Version: p.Version, Text: p.Text, Default: p.Text == "", Applied: p.Applied, By: p.By, Enforced: p.Enforced}
+	return control.Policy{Version: p.Version, Text: p.Text, Default: p.Version == policy.Default().Version(), Applied: p.Applied, By: p.By, Enforced: p.Enforced}
 }
 
 // PolicyVersion implements [control.Policies].

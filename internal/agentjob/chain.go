@@ -109,7 +109,11 @@ func (r *run) askHook(s job.Steps, key string, h *hook.Hook, p hook.Payload, a a
 	if err != nil {
 		return hook.Answer{}, err
 	}
-	got, err := job.Ask(s, job.Call{Key: key + "/" + h.Name, Kind: KindHook, Input: rawjson.Must(HookCall{Tool: tool, Function: d.Function, Event: raw, Limit: h.Limit})})
+	call := HookCall{Tool: tool, Function: d.Function, Event: raw, Limit: h.Limit}
+	if d.Scan {
+		call.Scan = p.Point().Fields[p.Point().Changeable()].Name
+	}
+	got, err := job.Ask(s, job.Call{Key: key + "/" + h.Name, Kind: KindHook, Input: rawjson.Must(call)})
 	if err != nil {
 		return hook.Answer{}, err
 	}

@@ -127,8 +127,10 @@ type Hook struct {
 	OnFailure    hook.Policy `json:"on_failure"`
 	EscalateOnly bool        `json:"escalate_only,omitempty"`
 	Shadow       bool        `json:"shadow,omitempty"`
-	File         string      `json:"file,omitempty"`
-	Line         int         `json:"line,omitempty"`
+	// Scan says that it is told where the tenant's secrets are.
+	Scan bool   `json:"scan,omitempty"`
+	File string `json:"file,omitempty"`
+	Line int    `json:"line,omitempty"`
 }
 
 // Name is the hook's name: <tool>.<function>.
@@ -175,6 +177,9 @@ type HookCall struct {
 	Function string          `json:"function"`
 	Event    json.RawMessage `json:"event"`
 	Limit    time.Duration   `json:"limit_ns"`
+	// Scan is the field of the event in which the tenant's secrets are looked for,
+	// so that the hook is told where they are; "" for none.
+	Scan string `json:"scan,omitempty"`
 }
 
 // ToolCall runs one function.

@@ -44,6 +44,9 @@ func (s *Server) routes() (*http.ServeMux, error) {
 	s.policyRoutes(api)
 	s.auditRoutes(api)
 	s.tokenRoutes(api)
+	if s.service.Secrets != nil {
+		s.secretRoutes(api)
+	}
 	s.upkeepRoutes(api)
 	health := route(access.None, http.MethodGet, healthPath, "health", "operation", "Say how the service is", "Needs no token; without one only \"ok\" is told. Status 503 when jobs cannot run.")
 	health.Security = []map[string][]string{}

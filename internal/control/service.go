@@ -28,6 +28,7 @@ type Service struct {
 	Policies  Policies
 	Audit     audit.Reader
 	Tokens    Tokens
+	Secrets   Secrets // nil: there are none, and no paths of theirs
 	Upkeep    Upkeep
 	Health    func(ctx context.Context) Health
 }
@@ -270,6 +271,31 @@ type Tokens interface {
 	CreateToken(ctx context.Context, t access.Token) error
 	ListTokens(ctx context.Context, tenant string) ([]access.Token, error)
 	RevokeToken(ctx context.Context, tenant, name, by string) (access.Token, error)
+}
+
+// Secrets keeps a tenant's secrets. Their values go in and do not come out.
+type Secrets interface {
+	Secrets(ctx context.Context, tenant string) ([]Secret, error)
+	SetSecret(ctx context.Context, c Caller, o SecretOrder) (Secret, error)
+	RemoveSecret(ctx context.Context, c Caller, name string) error
+}
+
+// SecretOrder gives a secret a value.
+type SecretOrder struct {
+	Name   string `json:"name" minLength:"1" maxLength:"128" doc:"As tools name it in their env."`
+	Value  string `json:"value" minLength:"1" maxLength:"65536"`
+	Rotate bool   `json:"rotate,omitempty" doc:"It has a value, which this one replaces."`
+	Keep   int64  `json:"keep_s,omitempty" minimum:"0" maximum:"315360000" doc:"For how many seconds the value before is still looked for; with rotate."`
+}
+
+// Secret is a secret without its value.
+type Secret struct {
+	Name    string    `json:"name"`
+	Version int64     `json:"version" doc:"How often it was set."`
+	Created time.Time `json:"created"`
+	Updated time.Time `json:"updated"`
+	By      string    `json:"by" doc:"Who set it last."`
+	Earlier int       `json:"earlier,omitempty" doc:"How many values that it had are still looked for."`
 }
 
 // Health says how the service is.

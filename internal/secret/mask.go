@@ -1,7 +1,6 @@
 package secret
 
 import (
-	"io"
 	"strings"
 
 	"github.com/belay-run/belay/internal/rawjson"
@@ -65,24 +64,4 @@ func (s *Scanner) MaskJSON(raw []byte) []byte {
 		return []byte(s.Mask(string(raw)))
 	}
 	return append(out, raw[at:]...)
-}
-
-// Writer masks what is written, each Write for itself: for logs, whose lines are
-// written whole. scanners gives those that are to be asked now.
-func Writer(to io.Writer, scanners func() []*Scanner) io.Writer { return &writer{to, scanners} }
-
-type writer struct {
-	to       io.Writer
-	scanners func() []*Scanner
-}
-
-func (w *writer) Write(b []byte) (int, error) {
-	text := string(b)
-	for _, s := range w.scanners() {
-		text = s.Mask(text)
-	}
-	if _, err := io.WriteString(w.to, text); err != nil {
-		return 0, err
-	}
-	return len(b), nil
 }

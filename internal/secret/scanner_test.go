@@ -5,7 +5,9 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"net/url"
 	"slices"
@@ -383,4 +385,14 @@ func strs(v any) []string {
 		}
 	}
 	return out
+}
+
+func TestLogsAreMasked(t *testing.T) {
+	s := scanner(t, "hush-hush")
+	var b bytes.Buffer
+	log := slog.New(Handler(slog.NewTextHandler(&b, nil), func() []*Scanner { return []*Scanner{s} })).With("of", "hush-hush").WithGroup("g")
+	log.Info("say hush-hush", "error", errors.New("no: hush-hush"), "n", 5, slog.Group("in", "hex", hex.EncodeToString([]byte("hush-hush"))), "raw", []byte("hush-hush"), "list", []string{"hush-hush"})
+	if got := b.String(); strings.Contains(got, "hush-hush") || strings.Contains(got, "68757368") || strings.Count(got, "[secret a]") != 6 || !strings.Contains(got, "g.n=5") {
+		t.Error(got)
+	}
 }

@@ -103,7 +103,7 @@ func pin(spec *agentjob.Spec, p Installed) {
 	}
 	for _, h := range p.Manifest.Hooks {
 		spec.Hooks = append(spec.Hooks, agentjob.Hook{Plugin: p.Name, Event: h.On.Name, Tool: h.Tool, Function: h.Function, Tools: h.Match.Tools, Agents: h.Match.Agents,
-			Limit: h.Timeout, OnFailure: h.OnFailure, EscalateOnly: h.EscalateOnly, Shadow: h.Shadow, File: h.File, Line: h.Line})
+			Limit: h.Timeout, OnFailure: h.OnFailure, EscalateOnly: h.EscalateOnly, Shadow: h.Shadow, Scan: h.Scan, File: h.File, Line: h.Line})
 	}
 	if p.Manifest.Policy != nil {
 		spec.Additions = append(spec.Additions, agentjob.Addition{From: p.Name, Digest: p.Digest})

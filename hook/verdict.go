@@ -137,6 +137,9 @@ type Failure struct {
 	// exception, which belongs in the trace and the log and reaches no user or
 	// model; of the other kinds it is the host's or the engine's own words.
 	Message string `json:"message,omitempty"`
+	// OwnWords says that the message of a crash is the host's own words too, such
+	// as that the hook's process exited.
+	OwnWords bool `json:"own_words,omitempty"`
 	// File and Line are where, when known (1-based; 0 means unknown).
 	File string `json:"file,omitempty"`
 	Line int    `json:"line,omitempty"`
@@ -157,6 +160,9 @@ func (f *Failure) Error() string {
 func (f *Failure) Reason() string {
 	switch f.Kind {
 	case Crash:
+		if f.OwnWords {
+			return "the hook crashed: " + f.Message
+		}
 		return "the hook crashed"
 	case WrongReturn:
 		return "the hook's answer cannot be used: " + f.Message

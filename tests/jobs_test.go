@@ -48,7 +48,8 @@ def answers():
 
 def said(name, event):
     all = answers()
-    for key in (f"{name}:{event['event']}:{event.get('tool', '')}", f"{name}:{event['event']}", name):
+    what = (event.get("arguments") or {}).get("what", "")
+    for key in (f"{name}:{event['event']}:{event.get('tool', '')}:{what}", f"{name}:{event['event']}:{event.get('tool', '')}", f"{name}:{event['event']}", name):
         if key in all:
             return all[key]
     return {"decision": "allow"}
@@ -132,6 +133,7 @@ type jobs struct {
 	model  *playing
 	log    *safeBuffer
 	me     control.Caller
+	config func(*station.Config) // may be nil
 }
 
 type safeBuffer struct {
@@ -156,6 +158,7 @@ func (s *safeBuffer) String() string {
 type playing struct {
 	mu   sync.Mutex
 	list []chat.Response
+	by   map[string][]chat.Response // by the job's input, in place of list
 	seen []chat.Request
 }
 
@@ -165,17 +168,43 @@ func (p *playing) Complete(_ context.Context, req chat.Request, _ func(string)) 
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.seen = append(p.seen, req)
+	list, ok := p.by[inputOf(req)]
+	if !ok {
+		list = p.list
+	}
 	at := bytes.Count(req.Messages, []byte(`"role":"assistant"`))
-	if at >= len(p.list) {
+	if at >= len(list) {
 		return chat.Response{}, &chat.Error{Message: "nothing more to say"}
 	}
-	return p.list[at], nil
+	return list[at], nil
 }
 
 func (p *playing) requests() []chat.Request {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Clone(p.seen)
+}
+
+// chatLine is a message of a request.
+type chatLine struct {
+	Role    string `json:"role"`
+	Content string `json:"content"`
+}
+
+func messagesOf(req chat.Request) []chatLine {
+	var out []chatLine
+	_ = json.Unmarshal(req.Messages, &out) // what is no list has none
+	return out
+}
+
+// inputOf is the input of the job that a request is of.
+func inputOf(req chat.Request) string {
+	for _, m := range messagesOf(req) {
+		if m.Role == "user" {
+			return m.Content
+		}
+	}
+	return ""
 }
 
 func says(text string) chat.Response { return chat.Response{Text: &text} }
@@ -207,29 +236,55 @@ agents:
 // station that runs its jobs.
 func startJobs(t *testing.T, hooks string, model ...chat.Response) *jobs {
 	t.Helper()
+	j := newJobs(t, &playing{list: model})
+	j.manifest(strings.Replace(manifestHead, "    env: [PROBE]\n", "", 1) + hooks)
+	j.open()
+	j.install()
+	j.policy(allowTools)
+	return j
+}
+
+// newJobs makes the folders of a station and of a plugin with the probe's server.
+func newJobs(t *testing.T, model *playing) *jobs {
+	t.Helper()
 	if os.Getenv("BELAY_PYTHON") == "" {
 		t.Skip("BELAY_PYTHON is not set; make test sets it")
 	}
-	j := &jobs{t: t, plugin: t.TempDir(), probe: t.TempDir(), data: t.TempDir(), model: &playing{list: model}, log: &safeBuffer{},
+	j := &jobs{t: t, plugin: t.TempDir(), probe: t.TempDir(), data: t.TempDir(), model: model, log: &safeBuffer{},
 		me: control.Caller{Tenant: "main", Name: "tester", Role: access.Admin}}
-	j.write(filepath.Join(j.plugin, "belay-plugin.yaml"), manifestHead+hooks)
-	// The probe's folder is told by the program, since a snapshot's tools get named
-	// variables only and tests run side by side.
-	j.write(filepath.Join(j.plugin, "server.py"), "import os\nos.environ['PROBE'] = "+fmt.Sprintf("%q", j.probe)+"\n"+probeServer)
-	j.write(filepath.Join(j.plugin, "belay-plugin.yaml"), strings.Replace(manifestHead, "    env: [PROBE]\n", "", 1)+hooks)
+	j.server("server.py", probeServer)
 	j.answers(nil)
-	j.open()
-	if _, err := j.st.InstallPlugin(t.Context(), j.me, control.PluginOrder{Path: j.plugin}); err != nil {
-		t.Fatal(err)
-	}
-	j.policy(allowTools)
 	t.Cleanup(func() { j.close() })
 	return j
 }
 
+// server writes a program of the plugin. It is told the probe's folder by its text,
+// since a snapshot's tools get named variables only and tests run side by side.
+func (j *jobs) server(file, text string) {
+	j.t.Helper()
+	j.write(filepath.Join(j.plugin, file), "import os\nos.environ['PROBE'] = "+fmt.Sprintf("%q", j.probe)+"\n"+text)
+}
+
+func (j *jobs) manifest(text string) {
+	j.t.Helper()
+	j.write(filepath.Join(j.plugin, "belay-plugin.yaml"), text)
+}
+
+// install installs the plugin as it is now.
+func (j *jobs) install() {
+	j.t.Helper()
+	if _, err := j.st.InstallPlugin(j.t.Context(), j.me, control.PluginOrder{Path: j.plugin}); err != nil {
+		j.t.Fatal(err)
+	}
+}
+
 func (j *jobs) open() {
 	j.t.Helper()
-	st, err := station.Open(context.Background(), station.Config{Data: j.data, Client: j.model, Logger: slog.New(slog.NewTextHandler(j.log, nil))})
+	c := station.Config{Data: j.data, Client: j.model, Logger: slog.New(slog.NewTextHandler(j.log, nil))}
+	if j.config != nil {
+		j.config(&c)
+	}
+	st, err := station.Open(context.Background(), c)
 	if err != nil {
 		j.t.Fatal(err)
 	}
@@ -322,8 +377,13 @@ func (j *jobs) order() string {
 
 func (j *jobs) start(input string) job.ID {
 	j.t.Helper()
+	return j.startOf("worker", input)
+}
+
+func (j *jobs) startOf(agent string, input any) job.ID {
+	j.t.Helper()
 	raw, _ := json.Marshal(input)
-	id, err := j.st.StartJob(j.t.Context(), j.me, control.JobOrder{Agent: "worker", Input: raw})
+	id, err := j.st.StartJob(j.t.Context(), j.me, control.JobOrder{Agent: agent, Input: raw})
 	if err != nil {
 		j.t.Fatal(err)
 	}
@@ -360,7 +420,11 @@ func (j *jobs) waits(n int) []control.Approval {
 			return all
 		}
 		if time.Now().After(deadline) {
-			j.t.Fatalf("%d of %d approvals wait\n%s", len(all), n, j.log)
+			var about []string
+			for _, a := range all {
+				about = append(about, a.Request.Event+" "+a.Request.Tool)
+			}
+			j.t.Fatalf("%d of %d approvals wait: %q\n%s", len(all), n, about, j.log)
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
@@ -376,24 +440,27 @@ func (j *jobs) decide(a control.Approval, answer approval.Answer) {
 // reads are the tool messages of the last request that the model got.
 func (j *jobs) reads() []string {
 	j.t.Helper()
+	return j.readsOf("")
+}
+
+// readsOf are the tool messages of the last request of the job with that input; of
+// the last of all when it is "".
+func (j *jobs) readsOf(input string) []string {
+	j.t.Helper()
 	all := j.model.requests()
-	if len(all) == 0 {
-		return nil
-	}
-	var messages []struct {
-		Role    string `json:"role"`
-		Content string `json:"content"`
-	}
-	if err := json.Unmarshal(all[len(all)-1].Messages, &messages); err != nil {
-		j.t.Fatal(err)
-	}
-	var out []string
-	for _, m := range messages {
-		if m.Role == "tool" {
-			out = append(out, m.Content)
+	for i := len(all) - 1; i >= 0; i-- {
+		if input != "" && inputOf(all[i]) != input {
+			continue
 		}
+		var out []string
+		for _, m := range messagesOf(all[i]) {
+			if m.Role == "tool" {
+				out = append(out, m.Content)
+			}
+		}
+		return out
 	}
-	return out
+	return nil
 }
 
 func completed(t *testing.T, e *job.End, output string) {

@@ -133,13 +133,18 @@ func withReason(sentence string, end hook.Result) string {
 	return sentence
 }
 
-// hookName is the hook's function, without the number that tells two hooks of one
-// function apart.
+// hookName names the hook that decided.
 func hookName(end hook.Result) string {
 	if end.Hook == nil {
 		return "unknown"
 	}
-	name, _, _ := strings.Cut(end.Hook.Name, "#")
+	return plainName(end.Hook.Name)
+}
+
+// plainName is a hook's function, without the number that tells two hooks of one
+// function apart.
+func plainName(name string) string {
+	name, _, _ = strings.Cut(name, "#")
 	return name
 }
 
@@ -151,11 +156,7 @@ func (t *toolCall) rules(earlier []policy.Past) (why string, err error) {
 	case policy.Allow:
 		return "", nil
 	case policy.RequireApproval:
-		kind := approval.Policy
-		if v.Kind == policy.ByAnnotation {
-			kind = approval.Annotation
-		}
-		req := approval.Request{Kind: kind, Tool: t.full, Arguments: t.args, Policy: t.policy.Version(), Role: v.Approvers}
+		req := approval.Request{Kind: asks(v), Tool: t.full, Arguments: t.args, Policy: t.policy.Version(), Role: v.Approvers}
 		for _, rule := range v.Rules {
 			req.Reasons = append(req.Reasons, approval.Reason{By: rule})
 		}
@@ -170,6 +171,14 @@ func (t *toolCall) rules(earlier []policy.Past) (why string, err error) {
 		return fmt.Sprintf("The call to %s was not made: %s.", t.full, no), nil
 	}
 	return refusal(t.full, v), nil
+}
+
+// asks says which kind of approval a verdict asks for.
+func asks(v policy.Verdict) approval.Kind {
+	if v.Kind == policy.ByAnnotation {
+		return approval.Annotation
+	}
+	return approval.Policy
 }
 
 // make makes the call, and asks a person when nobody knows whether it was made.
@@ -191,7 +200,7 @@ func (t *toolCall) make(who hook.Who) (attempt, error) {
 			return attempt{}, err
 		}
 		took += a.Took
-		if a.Failure == nil || a.Failure.Kind != job.Unknown {
+		if a.Failure == nil || a.Failure.Kind != job.Unknown || !once { // what may be made again has failed, and no person needs to say so
 			got, err := t.answer(a)
 			if err != nil {
 				return attempt{}, err

@@ -118,12 +118,14 @@ func (r *run) askHook(s job.Steps, key string, h *hook.Hook, p hook.Payload, a a
 		return hook.Answer{}, err
 	}
 	if got.Failure != nil {
-		return hook.Failed(failureKind(got.Failure.Kind), "%s", got.Failure.Message), nil
+		failed := hook.Failed(failureKind(got.Failure.Kind), "%s", got.Failure.Message)
+		failed.Failure.OwnWords = got.Failure.Kind == Lost
+		return failed, nil
 	}
 	answer := hook.ParseDecision(p.Point(), got.Value)
 	for _, c := range answer.Verdict.Changes {
 		if a.harmed != nil {
-			if why := a.harmed(c.Value); why != "" {
+			if why := a.harmed(c.Value); why != "" && !d.EscalateOnly { // whose changes never count
 				return hook.Failed(hook.WrongReturn, "%s", why), nil
 			}
 		}
@@ -148,6 +150,7 @@ func failureKind(kind string) hook.FailureKind {
 const (
 	Unavailable = "unavailable"  // it could not be asked
 	WrongAnswer = "wrong_answer" // what it answered cannot be read
+	Lost        = "lost"         // its server ended before it answered
 )
 
 const maxRequest = 4 << 10 // bytes of the job's input that a judge is told
@@ -211,11 +214,13 @@ func (r *run) permit(d *Hook) error {
 	}
 	call := r.policyCall(name, nil)
 	call.Origin = policy.Origin{By: policy.ByHook}
-	switch v := r.policy.Decide(call, nil); v.Effect {
-	case policy.Allow:
+	switch v, why := r.policy.Decide(call, nil), r.unlisted[d.Tool]; {
+	case v.Effect == policy.Allow:
 		r.permitted[name] = ""
-	case policy.RequireApproval:
-		req := approval.Request{Kind: approval.Annotation, Tool: name, Event: d.Event, Role: v.Approvers, Policy: r.policy.Version(),
+	case v.Effect == policy.RequireApproval && why != "": // nobody knows what the function declares
+		r.permitted[name] = why
+	case v.Effect == policy.RequireApproval:
+		req := approval.Request{Kind: asks(v), Tool: name, Event: d.Event, Role: v.Approvers, Policy: r.policy.Version(),
 			Reasons: []approval.Reason{{By: name, Text: v.Reason, Note: "a hook: it is asked about calls and jobs of the tenant"}}}
 		yes, why, err := r.person(r.steps, "permit/"+name, req)
 		if err != nil {
@@ -243,7 +248,7 @@ func (r *run) askPerson(s job.Steps, key string, st hook.State, before hook.Payl
 		req.Before = old
 	}
 	for _, held := range st.Open() {
-		req.Reasons = append(req.Reasons, approval.Reason{By: held.Hook, Text: held.Reason, Note: held.Note})
+		req.Reasons = append(req.Reasons, approval.Reason{By: plainName(held.Hook), Text: held.Reason, Note: held.Note})
 	}
 	yes, why, err := r.person(s, fmt.Sprintf("%s/person/%.16s", key, digest), req)
 	return hook.Decision{Yes: yes, Digest: digest, Expired: why == expired}, err

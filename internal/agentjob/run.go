@@ -61,6 +61,7 @@ type run struct {
 	instructions string
 
 	functions []Function
+	unlisted  map[string]string // tool → why it could not be asked what it offers
 	schemas   map[string]*jsonschema.Resolved
 	permitted map[string]string // hook → why it may not be asked, "" when it may
 	told      func(Told)        // may be nil
@@ -240,10 +241,17 @@ func (r *run) list() error {
 	if a.Failure != nil {
 		return job.Fail("ToolsUnavailable", a.Failure.Message)
 	}
-	if err := json.Unmarshal(a.Value, &r.functions); err != nil {
+	var listed []Function
+	if err := json.Unmarshal(a.Value, &listed); err != nil {
 		return fmt.Errorf("the list of functions cannot be read: %w", err)
 	}
-	for _, f := range r.functions {
+	r.unlisted = map[string]string{}
+	for _, f := range listed {
+		if f.Unlisted != "" {
+			r.unlisted[f.Tool] = f.Unlisted
+			continue
+		}
+		r.functions = append(r.functions, f)
 		var schema jsonschema.Schema
 		if len(f.Schema) == 0 || json.Unmarshal(f.Schema, &schema) != nil {
 			continue // then the server judges alone

@@ -153,6 +153,9 @@ type Function struct {
 	Description string          `json:"description,omitempty"`
 	Schema      json.RawMessage `json:"schema,omitempty"`
 	Annotations Annotations     `json:"annotations,omitzero"`
+	// Unlisted says that this is no function: why its tool could not be asked what
+	// it offers.
+	Unlisted string `json:"unlisted,omitempty"`
 }
 
 // Full is the function's full name.

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
+	"sync"
 
 	"github.com/belay-run/belay/internal/agentjob"
 	"github.com/belay-run/belay/internal/chat"
@@ -43,22 +45,28 @@ func answer(v any) (job.Answer, error) {
 	return job.Answer{Value: raw}, err
 }
 
-// functions lists what a job's tools offer. A tool whose server cannot be asked has
-// none: its calls and hooks fail one by one, which their policies decide about.
+// functions lists what a job's tools offer, all asked side by side. Of a tool whose
+// server cannot be asked the list says why: its hooks fail one by one, and their
+// policies decide what follows.
 func (h *handlers) functions(ctx context.Context, c job.Call) (job.Answer, error) {
 	var in agentjob.FunctionsCall
 	if err := json.Unmarshal(c.Input, &in); err != nil {
 		return job.Answer{}, err
 	}
-	out := []agentjob.Function{}
-	for _, t := range in.Tools {
-		listed, err := h.list(ctx, t)
-		if err != nil {
-			h.log.Error("a plugin's tool cannot be asked what it offers", "tool", t.ID, "plugin", t.Plugin, "error", err)
-		}
-		out = append(out, listed...)
+	lists := make([][]agentjob.Function, len(in.Tools))
+	var all sync.WaitGroup
+	for i, t := range in.Tools {
+		all.Go(func() {
+			listed, err := h.list(ctx, t)
+			if err != nil {
+				h.log.Error("a plugin's tool cannot be asked what it offers", "tool", t.ID, "plugin", t.Plugin, "error", err)
+				listed = append(listed, agentjob.Function{Tool: t.ID, Unlisted: err.Error()})
+			}
+			lists[i] = listed
+		})
 	}
-	return answer(out)
+	all.Wait()
+	return answer(slices.Concat([]agentjob.Function{}, slices.Concat(lists...)))
 }
 
 func (h *handlers) list(ctx context.Context, t agentjob.Tool) ([]agentjob.Function, error) {
@@ -105,6 +113,8 @@ func failureOf(o mcphost.Outcome) string {
 		return job.TimedOut
 	case mcphost.Unavailable:
 		return agentjob.Unavailable
+	case mcphost.Unknown:
+		return agentjob.Lost
 	}
 	return job.Broken
 }

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/belay-run/belay/internal/agentjob"
 	"github.com/belay-run/belay/internal/finding"
@@ -24,6 +25,7 @@ type servers struct {
 	root    string // where the snapshots are, by digest
 	version string
 	log     *slog.Logger
+	limit   time.Duration    // for a server to become ready; 0 for the usual
 	loose   *plugin.Manifest // a plugin that is no snapshot, in place of all of them; nil for none
 
 	mu     sync.Mutex
@@ -79,7 +81,7 @@ func (s *servers) get(t agentjob.Tool) (*mcphost.Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg.ID, cfg.Logger, cfg.Version = t.ID, s.log.With("plugin", t.Plugin), s.version
+	cfg.ID, cfg.Logger, cfg.Version, cfg.StartTimeout = t.ID, s.log.With("plugin", t.Plugin), s.version, s.limit
 	server, err := mcphost.Open(cfg)
 	if err == nil {
 		s.open[t] = server

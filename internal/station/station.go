@@ -41,6 +41,8 @@ type Config struct {
 
 	Client chat.Model // stands in for any model
 	Clock  func() time.Time
+	// StartLimit is how long an MCP server may take to become ready; 0 for 30 s.
+	StartLimit time.Duration
 	// Kept is told of what jobs have written.
 	Kept func(job.ID, []job.Record)
 }
@@ -110,6 +112,7 @@ func Open(ctx context.Context, cfg Config) (_ *Station, err error) {
 	}()
 	s.journal = s.store.Jobs()
 	s.servers = newServers(filepath.Join(cfg.Data, "plugins"), cfg.Version, cfg.Logger)
+	s.servers.limit = cfg.StartLimit
 	s.models = &models{station: s, open: map[string]chat.Model{}}
 	s.flows = job.NewFlows(agentjob.New(agentjob.Pinned{Addition: s.addition}))
 	s.folders = &folders{station: s, open: map[agentjob.Folder]*openFolder{}}

@@ -2,6 +2,7 @@ package convtest
 
 import (
 	"encoding/json"
+
 	"github.com/belay-run/belay/internal/expect"
 	"github.com/belay-run/belay/internal/yamlfile"
 )

@@ -2,6 +2,7 @@ package convtest
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -25,14 +26,14 @@ type reader struct {
 
 // Read reads a file of tests. It must not be run when a finding is an error.
 func Read(path string) (*File, []finding.Finding) {
-	data, big, err := load(path)
+	data, err := expect.Load(path)
 	var findings []finding.Finding
 	whole := yamlfile.NewReader(path, &findings).Whole()
 	switch {
+	case errors.Is(err, expect.ErrTooLarge):
+		whole.Err("too-large", fmt.Sprintf("the file has more than %d MiB", expect.MaxFile>>20), "split it, or move scripts into files of their own with model: {script: FILE}")
 	case err != nil:
-		whole.Err("missing-file", "the file cannot be read: "+reason(err), "name a file that is there")
-	case big:
-		whole.Err("too-large", fmt.Sprintf("the file has more than %d MiB", maxFile>>20), "split it, or move scripts into files of their own with model: {script: FILE}")
+		whole.Err("missing-file", "the file cannot be read: "+err.Error(), "name a file that is there")
 	default:
 		return parse(path, data)
 	}
@@ -45,15 +46,6 @@ func parse(path string, data []byte) (*File, []finding.Finding) {
 	r := &reader{Reader: yamlfile.NewReader(path, &findings), findings: &findings, file: f, names: map[string]int{}}
 	r.read(data)
 	return f, finding.Clean(findings)
-}
-
-// reason is an error without the path, which the finding has.
-func reason(err error) string {
-	text := err.Error()
-	if i := strings.LastIndex(text, ": "); i >= 0 {
-		text = text[i+2:]
-	}
-	return text
 }
 
 func (r *reader) read(data []byte) {
@@ -179,12 +171,9 @@ func (r *reader) scriptFile(at yamlfile.Spot, name string) *scripted.Script {
 	if !filepath.IsAbs(name) {
 		name = filepath.Join(filepath.Dir(r.file.Path), filepath.FromSlash(name))
 	}
-	data, big, err := load(name)
-	if big {
-		err = fmt.Errorf("it has more than %d MiB", maxFile>>20)
-	}
+	data, err := expect.Load(name)
 	if err != nil {
-		at.Err("missing-script", "the script cannot be read: "+reason(err), "name it as it is reached from the folder of this file")
+		at.Err("missing-script", "the script cannot be read: "+err.Error(), "name it as it is reached from the folder of this file")
 		return nil
 	}
 	script, found := scripted.Parse(name, data)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/belay-run/belay/internal/expect"
 	"github.com/belay-run/belay/internal/finding"
 	"github.com/belay-run/belay/internal/yamlfile"
 )
@@ -27,8 +28,8 @@ func Write(c *Conversation, comment string) ([]byte, error) {
 		w.turn(t)
 	}
 	data := []byte(w.b.String())
-	if len(data) > maxFile {
-		return data, fmt.Errorf("the conversation makes a test of more than %d MiB, which nobody could read; record a shorter one", maxFile>>20)
+	if len(data) > expect.MaxFile {
+		return data, fmt.Errorf("the conversation makes a test of more than %d MiB, which nobody could read; record a shorter one", expect.MaxFile>>20)
 	}
 	if _, findings := parse("", data); finding.HasErrors(findings) {
 		f := findings[0]

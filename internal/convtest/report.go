@@ -1,12 +1,12 @@
 package convtest
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
 	"time"
 
+	"github.com/belay-run/belay/internal/expect"
 	"github.com/belay-run/belay/internal/finding"
 )
 
@@ -196,25 +196,17 @@ func (r *Report) unreached(b *strings.Builder) {
 	}
 }
 
-type jsonFailure struct {
-	What     string   `json:"what"`
-	Line     int      `json:"line,omitempty"`
-	Message  string   `json:"message,omitempty"`
-	Expected []string `json:"expected,omitempty"`
-	Seen     []string `json:"seen,omitempty"`
-}
-
 type jsonResult struct {
-	File     string        `json:"file"`
-	Line     int           `json:"line"`
-	Name     string        `json:"name"`
-	Sender   string        `json:"sender_id"`
-	Status   Status        `json:"status"`
-	Took     int64         `json:"took_ms"`
-	Turn     int           `json:"turn,omitempty"` // that failed
-	User     string        `json:"user,omitempty"` // what was said in it
-	Failures []jsonFailure `json:"failures,omitempty"`
-	Trace    string        `json:"trace,omitempty"`
+	File     string    `json:"file"`
+	Line     int       `json:"line"`
+	Name     string    `json:"name"`
+	Sender   string    `json:"sender_id"`
+	Status   Status    `json:"status"`
+	Took     int64     `json:"took_ms"`
+	Turn     int       `json:"turn,omitempty"` // that failed
+	User     string    `json:"user,omitempty"` // what was said in it
+	Failures []Failure `json:"failures,omitempty"`
+	Trace    string    `json:"trace,omitempty"`
 }
 
 type jsonReport struct {
@@ -241,29 +233,14 @@ func (r *Report) WriteJSON(w io.Writer, trace bool) error {
 			out.Conversations = append(out.Conversations, result.json(f.File.Path, trace))
 		}
 	}
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false)
-	enc.SetIndent("", "  ")
-	return enc.Encode(out)
+	return expect.WriteJSON(w, out)
 }
 
 func (r *Result) json(path string, trace bool) jsonResult {
 	c := r.Conversation
-	out := jsonResult{File: path, Line: c.Line, Name: c.Name, Sender: r.Sender, Status: r.Status, Took: r.Took.Milliseconds(), Turn: r.Turn}
+	out := jsonResult{File: path, Line: c.Line, Name: c.Name, Sender: r.Sender, Status: r.Status, Took: r.Took.Milliseconds(), Failures: r.Failures, Turn: r.Turn}
 	if r.Turn > 0 {
 		out.User = c.Turns[r.Turn-1].User
-	}
-	for _, f := range r.Failures {
-		j := jsonFailure{What: f.What, Line: f.Line, Message: f.Message}
-		for _, d := range f.Diff {
-			if d.Mark != "+" {
-				j.Expected = append(j.Expected, d.Text)
-			}
-			if d.Mark != "-" {
-				j.Seen = append(j.Seen, d.Text)
-			}
-		}
-		out.Failures = append(out.Failures, j)
 	}
 	if trace {
 		out.Trace = r.Trace

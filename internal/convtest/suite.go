@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -141,9 +140,6 @@ type HookMatch struct {
 	Said         []string // one of these; none: it was asked
 }
 
-// maxFile is the size of a test file, far beyond what people write.
-const maxFile = 2 << 20
-
 // Find lists the files of tests in a folder and below it, sorted. Hidden folders and
 // files are passed over.
 func Find(dir string) ([]string, error) {
@@ -172,20 +168,4 @@ func Find(dir string) ([]string, error) {
 	}
 	slices.Sort(out)
 	return out, nil
-}
-
-// load reads a file up to the bound; big says that there is more.
-func load(path string) (data []byte, big bool, err error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, false, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, false, errors.New("it is no file")
-	}
-	if info.Size() > maxFile {
-		return nil, true, nil
-	}
-	data, err = os.ReadFile(path)
-	return data, len(data) > maxFile, err
 }

@@ -3,9 +3,12 @@ package expect
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"strings"
 	"time"
 	"unicode"
+
+	"github.com/belay-run/belay/internal/rawjson"
 )
 
 // Line writes JSON in a line; what is none stays as it is.
@@ -65,4 +68,32 @@ func (f *Failure) Text(margin, path string) string {
 		fmt.Fprintf(&b, "%s  %s %s\n", margin, d.Mark, Printable(d.Text))
 	}
 	return b.String()
+}
+
+// MarshalJSON tells of a failure for programs.
+func (f Failure) MarshalJSON() ([]byte, error) {
+	out := struct {
+		What     string   `json:"what"`
+		Line     int      `json:"line,omitempty"`
+		Message  string   `json:"message,omitempty"`
+		Expected []string `json:"expected,omitempty"`
+		Seen     []string `json:"seen,omitempty"`
+	}{What: f.What, Line: f.Line, Message: f.Message}
+	for _, d := range f.Diff {
+		if d.Mark != "+" {
+			out.Expected = append(out.Expected, d.Text)
+		}
+		if d.Mark != "-" {
+			out.Seen = append(out.Seen, d.Text)
+		}
+	}
+	return rawjson.Encode(out)
+}
+
+// WriteJSON writes a report for programs that people can read too.
+func WriteJSON(w io.Writer, report any) error {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	return enc.Encode(report)
 }

@@ -2,6 +2,7 @@ package plugintest
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -30,14 +31,14 @@ type reader struct {
 
 // Read reads a file of cases. It must not be run when a finding is an error.
 func Read(path string) (*File, []finding.Finding) {
-	data, big, err := load(path)
+	data, err := expect.Load(path)
 	var findings []finding.Finding
 	whole := yamlfile.NewReader(path, &findings).Whole()
 	switch {
+	case errors.Is(err, expect.ErrTooLarge):
+		whole.Err("large-file", fmt.Sprintf("the file has more than %d MiB", expect.MaxFile>>20), "split it, or move scripts into files of their own with model: {script: FILE}")
 	case err != nil:
-		whole.Err("no-file", "the file cannot be read: "+reason(err), "name a file that is there")
-	case big:
-		whole.Err("large-file", fmt.Sprintf("the file has more than %d MiB", maxFile>>20), "split it, or move scripts into files of their own with model: {script: FILE}")
+		whole.Err("no-file", "the file cannot be read: "+err.Error(), "name a file that is there")
 	default:
 		return Parse(path, data)
 	}
@@ -290,12 +291,9 @@ func (r *reader) file(at yamlfile.Spot, name string) ([]byte, bool) {
 	if !filepath.IsAbs(path) {
 		path = filepath.Join(filepath.Dir(r.path), filepath.FromSlash(name))
 	}
-	data, big, err := load(path)
-	if big {
-		err = fmt.Errorf("it has more than %d MiB", maxFile>>20)
-	}
+	data, err := expect.Load(path)
 	if err != nil {
-		at.Err("no-file", "the file cannot be read: "+reason(err), "name it as it is reached from the folder of this file")
+		at.Err("no-file", "the file cannot be read: "+err.Error(), "name it as it is reached from the folder of this file")
 	}
 	return data, err == nil
 }

@@ -1,7 +1,6 @@
 package plugintest
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -144,24 +143,16 @@ func (r *Report) WriteSummary(w io.Writer) error {
 	return err
 }
 
-type jsonFailure struct {
-	What     string   `json:"what"`
-	Line     int      `json:"line,omitempty"`
-	Message  string   `json:"message,omitempty"`
-	Expected []string `json:"expected,omitempty"`
-	Seen     []string `json:"seen,omitempty"`
-}
-
 type jsonCase struct {
-	File     string        `json:"file"`
-	Line     int           `json:"line"`
-	Name     string        `json:"name"`
-	Kind     string        `json:"kind"` // event or job
-	Canary   bool          `json:"canary"`
-	Status   Status        `json:"status"`
-	Took     int64         `json:"took_ms"`
-	Failures []jsonFailure `json:"failures,omitempty"`
-	Notes    []string      `json:"notes,omitempty"`
+	File     string           `json:"file"`
+	Line     int              `json:"line"`
+	Name     string           `json:"name"`
+	Kind     string           `json:"kind"` // event or job
+	Canary   bool             `json:"canary"`
+	Status   Status           `json:"status"`
+	Took     int64            `json:"took_ms"`
+	Failures []expect.Failure `json:"failures,omitempty"`
+	Notes    []string         `json:"notes,omitempty"`
 }
 
 type jsonCoverage struct {
@@ -199,29 +190,14 @@ func (r *Report) WriteJSON(w io.Writer, coverage bool) error {
 		}
 		out.Coverage = c
 	}
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false)
-	enc.SetIndent("", "  ")
-	return enc.Encode(out)
+	return expect.WriteJSON(w, out)
 }
 
 func (r *Result) json(path string) jsonCase {
 	c := r.Case
-	out := jsonCase{File: path, Line: c.Line, Name: c.Name, Kind: "job", Canary: c.Canary(), Status: r.Status, Took: r.Took.Milliseconds(), Notes: r.Notes}
+	out := jsonCase{File: path, Line: c.Line, Name: c.Name, Kind: "job", Canary: c.Canary(), Status: r.Status, Took: r.Took.Milliseconds(), Failures: r.Failures, Notes: r.Notes}
 	if c.Event != nil {
 		out.Kind = "event"
-	}
-	for _, f := range r.Failures {
-		j := jsonFailure{What: f.What, Line: f.Line, Message: f.Message}
-		for _, d := range f.Diff {
-			if d.Mark != "+" {
-				j.Expected = append(j.Expected, d.Text)
-			}
-			if d.Mark != "-" {
-				j.Seen = append(j.Seen, d.Text)
-			}
-		}
-		out.Failures = append(out.Failures, j)
 	}
 	return out
 }

@@ -2,10 +2,7 @@ package plugintest
 
 import (
 	"encoding/json"
-	"errors"
-	"os"
 	"regexp"
-	"strings"
 
 	"github.com/belay-run/belay/hook"
 	"github.com/belay-run/belay/internal/agentjob"
@@ -159,30 +156,3 @@ type AskMatch struct {
 
 // States that a case can end in, beside those of jobs that ended.
 const waiting = "waiting"
-
-// maxFile is the size of a file of cases, far beyond what people write.
-const maxFile = 2 << 20
-
-// load reads a file up to the bound; big says that there is more.
-func load(path string) (data []byte, big bool, err error) {
-	info, err := os.Stat(path)
-	switch {
-	case err != nil:
-		return nil, false, err
-	case !info.Mode().IsRegular():
-		return nil, false, errors.New("it is no file")
-	case info.Size() > maxFile:
-		return nil, true, nil
-	}
-	data, err = os.ReadFile(path)
-	return data, len(data) > maxFile, err
-}
-
-// reason is an error without the path, which the finding has.
-func reason(err error) string {
-	text := err.Error()
-	if i := strings.LastIndex(text, ": "); i >= 0 {
-		text = text[i+2:]
-	}
-	return text
-}

@@ -64,6 +64,9 @@ func (s *Station) Approvals(ctx context.Context, tenant string, f control.Approv
 	if f.Limit > 0 && len(out) > f.Limit {
 		out = out[:f.Limit]
 	}
+	for i := range out {
+		out[i].Request = s.scanners.maskRequest(ctx, tenant, out[i].Request)
+	}
 	return out, nil
 }
 

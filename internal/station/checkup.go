@@ -132,7 +132,7 @@ func (c *checkup) servers(ctx context.Context, all []Installed) {
 }
 
 func (c *checkup) offers(ctx context.Context, in Installed, tool string) ([]plugin.Function, error) {
-	server, err := c.Station.servers.get(agentjob.Tool{ID: tool, Plugin: in.Name, Digest: in.Digest})
+	server, err := c.Station.servers.get(ctx, in.Tenant, agentjob.Tool{ID: tool, Plugin: in.Name, Digest: in.Digest})
 	if err != nil {
 		return nil, err
 	}
@@ -159,7 +159,7 @@ func (c *checkup) plugin(in Installed) {
 		}
 	}
 	if served == len(in.Manifest.Tools) {
-		c.say(control.Fine, about, "", "version %s, installed by %s; %d tools serve", in.Version, in.InstalledBy, served)
+		c.say(control.Fine, about, "", "%s%d tools serve; installed by %s", versionOf(in), served, in.InstalledBy)
 	}
 	for _, f := range plugin.Lint(in.Manifest, c.functions) {
 		level := control.Warning
@@ -174,6 +174,13 @@ func (c *checkup) plugin(in Installed) {
 	if wantsModel(in.Manifest) && !in.ModelGranted {
 		c.say(control.Warning, about, "belay plugin update --accept-model lets it", "it wants to call the model and may not")
 	}
+}
+
+func versionOf(in Installed) string {
+	if in.Version == "" {
+		return ""
+	}
+	return "version " + in.Version + "; "
 }
 
 // matches looks for names in the matches of hooks that nothing here has: they are
@@ -272,7 +279,7 @@ func (c *checkup) people(ctx context.Context, _ []Installed) error {
 		return err
 	}
 	if len(asked) > 0 {
-		c.say(control.Note, "approvals", "belay approval list", "%d wait for a person, the first since %s", len(asked), asked[0].Asked.Format(time.RFC3339))
+		c.say(control.Note, "approvals", "belay approval list", "waiting for a person: %d, the first since %s", len(asked), asked[0].Asked.Format(time.RFC3339))
 	}
 	a := c.settings.Approvals
 	if a.WebhookURL == "" && len(a.Command) == 0 {

@@ -14,6 +14,7 @@ import (
 	"github.com/belay-run/belay/internal/job"
 	"github.com/belay-run/belay/internal/loop"
 	"github.com/belay-run/belay/internal/mcphost"
+	"github.com/belay-run/belay/internal/plugin"
 	"github.com/belay-run/belay/internal/rawjson"
 )
 
@@ -21,6 +22,8 @@ import (
 type handlers struct {
 	servers *servers
 	folders *folders
+	// scanners find the tenants' secrets; nil where there are no tenants.
+	scanners *scanners
 	// model gives the client of a job's model.
 	model func(ctx context.Context, id job.ID) (chat.Model, error)
 	newID func() string
@@ -73,7 +76,7 @@ func (h *handlers) list(ctx context.Context, t agentjob.Tool) ([]agentjob.Functi
 	if t.Folder != "" {
 		return h.folders.functions(ctx, t)
 	}
-	server, err := h.servers.get(t)
+	server, err := h.servers.get(ctx, tenantOf(ctx), t)
 	if err != nil {
 		return nil, err
 	}
@@ -91,11 +94,16 @@ func (h *handlers) hook(ctx context.Context, c job.Call) (job.Answer, error) {
 	if err := json.Unmarshal(c.Input, &in); err != nil {
 		return job.Answer{}, err
 	}
-	server, err := h.servers.get(in.Tool)
+	server, err := h.servers.get(ctx, tenantOf(ctx), in.Tool)
 	if err != nil {
 		return failed(agentjob.Unavailable, err.Error()), nil
 	}
-	got := server.Call(ctx, mcphost.CallRequest{Tool: in.Function, Timeout: in.Limit, Arguments: rawjson.Must(map[string]json.RawMessage{"event": in.Event})})
+	meta, err := h.meta(ctx, &in)
+	if err != nil {
+		h.log.Warn("a hook is not asked: it cannot be told where secrets are", "hook", in.Tool.ID+"."+in.Function, "why", err)
+		return failed(agentjob.Unavailable, "it cannot be told where the tenant's secrets are: "+err.Error()), nil
+	}
+	got := server.Call(ctx, mcphost.CallRequest{Tool: in.Function, Timeout: in.Limit, Meta: meta, Arguments: rawjson.Must(map[string]json.RawMessage{"event": in.Event})})
 	if got.Outcome != mcphost.OK {
 		h.log.Warn("a hook failed", "hook", in.Tool.ID+"."+in.Function, "outcome", got.Outcome, "took", got.Took, "why", got.Failure)
 		return failed(failureOf(got.Outcome), got.Failure), nil
@@ -105,6 +113,35 @@ func (h *handlers) hook(ctx context.Context, c job.Call) (job.Answer, error) {
 		return failed(agentjob.WrongAnswer, err.Error()), nil
 	}
 	return job.Answer{Value: object, Took: got.Took}, nil
+}
+
+// Names of what a request to a hook brings beside its event.
+const (
+	metaSecrets      = "belay/secrets"
+	metaSecretsOther = "oz0/secrets" // as plugins with a manifest of that name read it
+)
+
+// meta is what a hook is told beside its event: a list of where secrets are, which is
+// empty when nothing was found, so that none at all means that nobody looked.
+func (h *handlers) meta(ctx context.Context, in *agentjob.HookCall) (map[string]json.RawMessage, error) {
+	if in.Scan == "" {
+		return nil, nil
+	}
+	found, err := h.scanners.found(ctx, tenantOf(ctx), in.Scan, in.Event)
+	if err != nil {
+		return nil, err
+	}
+	name := metaSecrets
+	if m, err := h.servers.manifest(in.Tool); err == nil && m.File == plugin.OtherFile {
+		name = metaSecretsOther
+	}
+	return map[string]json.RawMessage{name: found}, nil
+}
+
+// tenantOf is whose job a call belongs to; "" for none's.
+func tenantOf(ctx context.Context) string {
+	at, _ := job.AttemptOf(ctx)
+	return at.ID.Tenant
 }
 
 func failureOf(o mcphost.Outcome) string {
@@ -133,7 +170,7 @@ func (h *handlers) tool(ctx context.Context, c job.Call) (job.Answer, error) {
 		return h.folders.run(ctx, in)
 	}
 	full := in.Tool.ID + "." + in.Function
-	server, err := h.servers.get(in.Tool)
+	server, err := h.servers.get(ctx, tenantOf(ctx), in.Tool)
 	if err != nil {
 		h.log.Error("a tool cannot be reached", "tool", full, "error", err)
 		return answer(agentjob.ToolAnswer{Text: fmt.Sprintf("Error: %s could not be reached. Nothing was done.", full), IsError: true})

@@ -112,17 +112,23 @@ func pin(spec *agentjob.Spec, p Installed) {
 
 // Jobs lists jobs, the newest first.
 func (s *Station) Jobs(ctx context.Context, f job.Filter) ([]job.Job, error) {
-	return s.journal.List(ctx, f)
+	all, err := s.journal.List(ctx, f)
+	for i := range all {
+		all[i] = s.scanners.maskJob(ctx, all[i])
+	}
+	return all, err
 }
 
-// History gives a job with everything that was asked and answered.
+// History gives a job with everything that was asked and answered, secrets masked.
 func (s *Station) History(ctx context.Context, id job.ID) (job.History, error) {
-	return s.journal.History(ctx, id)
+	h, err := s.journal.History(ctx, id)
+	return s.scanners.maskHistory(ctx, h), err
 }
 
 // Wait waits until a job has ended.
 func (s *Station) Wait(ctx context.Context, id job.ID) (job.Job, error) {
-	return s.engine.Wait(ctx, id)
+	j, err := s.engine.Wait(ctx, id)
+	return s.scanners.maskJob(ctx, j), err
 }
 
 // Cancel asks for the end of a job.

@@ -138,7 +138,7 @@ func (s *Station) declared(ctx context.Context, tenant, full string) (policy.Ann
 		if in.Manifest.Tool(id) == nil {
 			continue
 		}
-		server, err := s.servers.get(agentjob.Tool{ID: id, Plugin: in.Name, Digest: in.Digest})
+		server, err := s.servers.get(ctx, tenant, agentjob.Tool{ID: id, Plugin: in.Name, Digest: in.Digest})
 		if err != nil {
 			return policy.Annotations{}, false, control.Refuse(control.Unavailable, err.Error(), "")
 		}

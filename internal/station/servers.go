@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -17,10 +19,12 @@ import (
 	"github.com/belay-run/belay/internal/finding"
 	"github.com/belay-run/belay/internal/mcphost"
 	"github.com/belay-run/belay/internal/plugin"
+	"github.com/belay-run/belay/internal/sqlstore"
 )
 
 // servers are the MCP servers of the plugins' snapshots. Each is started when it is
-// first needed and serves every job that pinned its snapshot.
+// first needed and serves every job that pinned its snapshot. One that gets secrets
+// is its tenant's alone, and another one starts when they are rotated.
 type servers struct {
 	root    string // where the snapshots are, by digest
 	version string
@@ -28,13 +32,29 @@ type servers struct {
 	limit   time.Duration    // for a server to become ready; 0 for the usual
 	loose   *plugin.Manifest // a plugin that is no snapshot, in place of all of them; nil for none
 
-	mu     sync.Mutex
-	open   map[agentjob.Tool]*mcphost.Server
-	closed bool
+	secrets values // nil for none
+
+	mu      sync.Mutex
+	open    map[serverKey]*mcphost.Server
+	env     map[agentjob.Tool][]string // what each reads
+	retired []*mcphost.Server          // with values from before; calls may be under way
+	closed  bool
+}
+
+// values gives the secrets of tenants. [sqlstore.ErrNoSecret].
+type values interface {
+	SecretValue(ctx context.Context, tenant, name string) (value string, version int64, err error)
+}
+
+// serverKey tells servers apart. tenant and given are set when it gets secrets: whose,
+// and which versions.
+type serverKey struct {
+	agentjob.Tool
+	tenant, given string
 }
 
 func newServers(root, version string, log *slog.Logger) *servers {
-	return &servers{root: root, version: version, log: log, open: map[agentjob.Tool]*mcphost.Server{}}
+	return &servers{root: root, version: version, log: log, open: map[serverKey]*mcphost.Server{}, env: map[agentjob.Tool][]string{}}
 }
 
 // snapshotName is the folder of a snapshot: digests have a colon, paths should not.
@@ -59,47 +79,98 @@ func (s *servers) manifest(t agentjob.Tool) (*plugin.Manifest, error) {
 	return m, nil
 }
 
-// get gives the server of a tool.
-func (s *servers) get(t agentjob.Tool) (*mcphost.Server, error) {
+// get gives the server of a tool for a tenant.
+func (s *servers) get(ctx context.Context, tenant string, t agentjob.Tool) (*mcphost.Server, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return nil, errors.New("the station is stopping")
 	}
-	if server := s.open[t]; server != nil {
+	var m *plugin.Manifest
+	reads, known := s.env[t]
+	if !known {
+		var err error
+		if m, err = s.manifest(t); err != nil {
+			return nil, err
+		}
+		tool := m.Tool(t.ID)
+		if tool == nil {
+			return nil, fmt.Errorf("plugin %s has no tool %s", t.Plugin, t.ID)
+		}
+		reads = tool.Env
+		s.env[t] = reads
+	}
+	given, key, err := s.given(ctx, tenant, t, reads)
+	if err != nil {
+		return nil, err
+	}
+	if server := s.open[key]; server != nil {
 		return server, nil
 	}
-	m, err := s.manifest(t)
+	if m == nil {
+		if m, err = s.manifest(t); err != nil {
+			return nil, err
+		}
+	}
+	cfg, err := serverConfig(m.Dir, m.Tool(t.ID), given)
 	if err != nil {
 		return nil, err
 	}
-	tool := m.Tool(t.ID)
-	if tool == nil {
-		return nil, fmt.Errorf("plugin %s has no tool %s", t.Plugin, t.ID)
-	}
-	cfg, err := serverConfig(m.Dir, tool)
-	if err != nil {
-		return nil, err
-	}
-	cfg.ID, cfg.Logger, cfg.Version, cfg.StartTimeout = t.ID, s.log.With("plugin", t.Plugin), s.version, s.limit
+	cfg.ID, cfg.Logger, cfg.Version, cfg.MaxMessage = t.ID, s.log.With("plugin", t.Plugin), s.version, maxMessage
 	server, err := mcphost.Open(cfg)
-	if err == nil {
-		s.open[t] = server
+	if err != nil {
+		return nil, err
 	}
-	return server, err
+	for k, old := range s.open {
+		if k.Tool == key.Tool && k.tenant == key.tenant {
+			s.retired = append(s.retired, old)
+			delete(s.open, k)
+		}
+	}
+	s.open[key] = server
+	return server, nil
+}
+
+// maxMessage leaves room for 16 MiB of text, twice as servers give it.
+const maxMessage = 48 << 20
+
+// given are the secrets of a tenant among the variables that a tool reads.
+func (s *servers) given(ctx context.Context, tenant string, t agentjob.Tool, reads []string) (map[string]string, serverKey, error) {
+	key := serverKey{Tool: t}
+	if s.secrets == nil {
+		return nil, key, nil
+	}
+	given := map[string]string{}
+	for _, name := range reads {
+		value, version, err := s.secrets.SecretValue(ctx, tenant, name)
+		if errors.Is(err, sqlstore.ErrNoSecret) {
+			continue
+		}
+		if err != nil {
+			return nil, key, fmt.Errorf("tool %s: %w", t.ID, err)
+		}
+		given[name] = value
+		key.tenant = tenant
+		key.given += fmt.Sprintf("%s=%d ", name, version)
+	}
+	return given, key, nil
 }
 
 // serverConfig is how a plugin's tool is reached. Its program gets the variables
-// that the manifest names and no others.
-func serverConfig(dir string, t *plugin.Tool) (mcphost.Config, error) {
+// that the manifest names and no others: secrets of its tenant before what the
+// environment has.
+func serverConfig(dir string, t *plugin.Tool, given map[string]string) (mcphost.Config, error) {
 	if t.Remote() {
 		return mcphost.Config{URL: t.URL}, nil
 	}
 	cfg := mcphost.Config{Command: append([]string(nil), t.Command...), Dir: dir, Env: map[string]string{}}
 	for _, name := range t.Env {
-		v, ok := os.LookupEnv(name)
+		v, ok := given[name]
 		if !ok {
-			return cfg, fmt.Errorf("tool %s needs the environment variable %s, which is not set", t.ID, name)
+			v, ok = os.LookupEnv(name)
+		}
+		if !ok {
+			return cfg, fmt.Errorf("tool %s needs %s, which is neither a secret of the tenant nor set in the environment; set it with belay secret set %s", t.ID, name, name)
 		}
 		cfg.Env[name] = v
 	}
@@ -137,8 +208,8 @@ func interpreter(name string) string {
 
 func (s *servers) close(ctx context.Context) error {
 	s.mu.Lock()
-	open := s.open
-	s.open, s.closed = nil, true
+	open := append(slices.Collect(maps.Values(s.open)), s.retired...)
+	s.open, s.retired, s.closed = nil, nil, true
 	s.mu.Unlock()
 	var all sync.WaitGroup
 	errs := make([]error, 0, len(open))

@@ -20,6 +20,7 @@ import (
 	"github.com/belay-run/belay/internal/localjob"
 	"github.com/belay-run/belay/internal/plugin"
 	"github.com/belay-run/belay/internal/policy"
+	"github.com/belay-run/belay/internal/secret"
 	"github.com/belay-run/belay/internal/sqlstore"
 	"github.com/belay-run/belay/internal/vault"
 )
@@ -59,6 +60,7 @@ type Station struct {
 	servers  *servers
 	folders  *folders
 	models   *models
+	scanners *scanners
 	teller   *teller // nil when the station is idle
 
 	backups sync.Mutex // held while one is made
@@ -93,7 +95,9 @@ func Open(ctx context.Context, cfg Config) (_ *Station, err error) {
 	if err := os.MkdirAll(filepath.Join(cfg.Data, "plugins"), 0o700); err != nil {
 		return nil, fmt.Errorf("make the data folder: %w; name another with --data", err)
 	}
-	s := &Station{cfg: cfg, manifests: map[string]*plugin.Manifest{}}
+	look := &scanners{clock: cfg.Clock, of: map[string]tenantScanner{}}
+	cfg.Logger = slog.New(secret.Handler(cfg.Logger.Handler(), look.now))
+	s := &Station{cfg: cfg, scanners: look, manifests: map[string]*plugin.Manifest{}}
 	var findings []finding.Finding
 	if s.settings, findings = config.Read(filepath.Join(cfg.Data, config.File)); finding.HasErrors(findings) {
 		return nil, &FindingsError{config.File, findings}
@@ -110,13 +114,18 @@ func Open(ctx context.Context, cfg Config) (_ *Station, err error) {
 			err = errors.Join(err, s.store.Close())
 		}
 	}()
+	look.store = s.store
+	if err := look.load(ctx); err != nil {
+		cfg.Logger.Error("secrets of tenants cannot be looked for: hooks that are to be told where they are fail", "error", err)
+	}
 	s.journal = s.store.Jobs()
 	s.servers = newServers(filepath.Join(cfg.Data, "plugins"), cfg.Version, cfg.Logger)
+	s.servers.secrets = s.store
 	s.servers.limit = cfg.StartLimit
 	s.models = &models{station: s, open: map[string]chat.Model{}}
 	s.flows = job.NewFlows(agentjob.New(agentjob.Pinned{Addition: s.addition}))
 	s.folders = &folders{station: s, open: map[agentjob.Folder]*openFolder{}}
-	h := &handlers{servers: s.servers, folders: s.folders, model: s.models.of, newID: newID, log: cfg.Logger}
+	h := &handlers{servers: s.servers, folders: s.folders, scanners: look, model: s.models.of, newID: newID, log: cfg.Logger}
 	journal := s.journal
 	if cfg.Idle {
 		journal = idle{journal}
@@ -140,7 +149,7 @@ func (s *Station) kept(id job.ID, records []job.Record) {
 	}
 	s.teller.kept(id, records)
 	if s.cfg.Kept != nil {
-		s.cfg.Kept(id, records)
+		s.cfg.Kept(id, s.scanners.maskHistory(context.Background(), job.History{Job: job.Job{Order: job.Order{ID: id}}, Records: records}).Records)
 	}
 }
 

@@ -72,7 +72,7 @@ func (w *Workbench) Agent(spec *agentjob.Spec, a *plugin.Agent) {
 
 // Functions asks the server of a tool what it offers.
 func (w *Workbench) Functions(ctx context.Context, tool string) ([]plugin.Function, error) {
-	server, err := w.handlers.servers.get(agentjob.Tool{ID: tool, Plugin: w.manifest.Name})
+	server, err := w.handlers.servers.get(ctx, "", agentjob.Tool{ID: tool, Plugin: w.manifest.Name})
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,9 @@ package control
 import (
 	"context"
 	"net/http"
+	"os"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -51,5 +54,23 @@ func TestTheClientAsksHowThingsAre(t *testing.T) {
 	defer owner.Close()
 	if b, err := owner.Backup(t.Context(), "/to/b.tar"); err != nil || b.Path != "/to/b.tar" || !b.Made.Equal(at) {
 		t.Error(b, err)
+	}
+}
+
+// The page of the API has every path with its role, and no other.
+func TestThePageHasEveryPath(t *testing.T) {
+	const page = "../../docs/reference/control-api.md"
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := regexp.MustCompile("(?m)^\\| `(GET|POST|DELETE) (/\\S+)` \\| (\\w+) \\|").FindAllStringSubmatch(string(text), -1)
+	if len(rows) != len(paths)+1 { // healthz needs no role
+		t.Errorf("%s has %d paths, the API %d", page, len(rows), len(paths)+1)
+	}
+	for _, p := range paths {
+		if !slices.ContainsFunc(rows, func(r []string) bool { return r[1] == p.method && matches(r[2], p.path) && r[3] == p.role.String() }) {
+			t.Errorf("%s lacks %s %s with the role %s", page, p.method, p.path, p.role)
+		}
 	}
 }

@@ -242,7 +242,7 @@ func TestACommandIsToldWithoutSecrets(t *testing.T) {
 		t.Error(err)
 	}
 	said := fmt.Sprint(c.found)
-	for _, want := range []string{"1 wait for a person", "the command does not take what it is told: 1 are tried again", "./tell.sh ended with exit status 3", "the webhook does not take"} {
+	for _, want := range []string{"waiting for a person: 1", "the command does not take what it is told: 1 are tried again", "./tell.sh ended with exit status 3", "the webhook does not take"} {
 		if !strings.Contains(said, want) {
 			t.Errorf("the checkup lacks %q: %s", want, said)
 		}

@@ -4,11 +4,17 @@
 package tests
 
 import (
+	"os"
 	"testing"
 
 	"go.uber.org/goleak"
 )
 
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m, goleak.IgnoreCurrent()) // a search library starts some when it is loaded
+	goleak.VerifyTestMain(m, goleak.IgnoreCurrent(), goleak.Cleanup(func(status int) { // a search library starts some when it is loaded
+		if built.dir != "" {
+			_ = os.RemoveAll(built.dir) // what is left over harms nobody
+		}
+		os.Exit(status)
+	}))
 }

@@ -26,14 +26,28 @@ import (
 	"github.com/belay-run/belay/internal/rawjson"
 )
 
-// program builds the real program into a folder of the test's own.
+// built is the real program, built once for all tests.
+var built struct {
+	once sync.Once
+	dir  string
+	err  error
+}
+
+// program gives the path of the real program.
 func program(t *testing.T) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "belay")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", path, "../cmd/belay").CombinedOutput(); err != nil {
-		t.Fatalf("build the program: %v\n%s", err, out)
+	built.once.Do(func() {
+		if built.dir, built.err = os.MkdirTemp("", "belay-tests-"); built.err != nil {
+			return
+		}
+		if out, err := exec.Command("go", "build", "-o", filepath.Join(built.dir, "belay"), "../cmd/belay").CombinedOutput(); err != nil {
+			built.err = fmt.Errorf("build the program: %w\n%s", err, out)
+		}
+	})
+	if built.err != nil {
+		t.Fatal(built.err)
 	}
-	return path
+	return filepath.Join(built.dir, "belay")
 }
 
 // service is a running "belay serve".

@@ -61,6 +61,12 @@ Everything is in a data folder that is removed at the end, unless --data names o
 			return d.run(c, &f)
 		},
 	}
+	d.add(c, &f, &input)
+	return c
+}
+
+// add adds the flags of a session.
+func (d *dev) add(c *cobra.Command, f *jobFlags, input *string) {
 	f.add(c)
 	c.Flags().Lookup("data").Usage = "data folder, which is kept (default: one that is removed at the end)"
 	c.Flags().Lookup("tenant").DefValue = "dev"
@@ -68,9 +74,8 @@ Everything is in a data folder that is removed at the end, unless --data names o
 	c.Flags().StringVar(&f.model, "model", "", "alias, provider/model, provider/model@base-url or scripted/FILE instead of the agents' (default $BELAY_MODEL)")
 	c.Flags().StringVar(&d.policy.path, "policy", "", "file of the tool policy (default: the default policy)")
 	c.Flags().StringVar(&d.agent, "agent", "", "the agent that works, when there are several")
-	c.Flags().StringVar(&input, "input", "", "run one job with this input and end: a text, @FILE (JSON when it ends in .json), or - for standard input")
+	c.Flags().StringVar(input, "input", "", "run one job with this input and end: a text, @FILE (JSON when it ends in .json), or - for standard input")
 	c.Flags().BoolVar(&d.yes, "yes", false, "say yes to whatever a person is asked")
-	return c
 }
 
 // dev is a session of belay dev. All of it happens in one goroutine.
@@ -126,6 +131,11 @@ func (d *dev) run(c *cobra.Command, f *jobFlags) (err error) {
 			return explainFiles(d.errs, err)
 		}
 	}
+	defer func() {
+		for _, folder := range d.folders {
+			err = errors.Join(err, folder.discard())
+		}
+	}()
 	for _, folder := range d.folders {
 		if err := folder.check(ctx, cfg.Logger, d.errs); err != nil {
 			return fmt.Errorf("%s is not installed: %w", folder.dir, err)

@@ -25,7 +25,8 @@ import (
 type devFolder struct {
 	dir      string
 	files    *app.Files
-	manifest *plugin.Manifest // as it was checked last
+	manifest *plugin.Manifest // of the copy
+	copied   string           // what was checked and is to be installed; "" for nothing
 	name     string           // once it is installed
 	agents   []string
 }
@@ -36,38 +37,58 @@ var errDevFindings = errors.New("mend its errors first")
 // changed says whether files came, went or changed since the last check.
 func (f *devFolder) changed() bool { return f.files.Changed() }
 
-// check reads the plugin, starts its servers and prints what it finds. An error
-// says that the plugin cannot be installed.
+// check copies the plugin, starts the copy's servers and prints what it finds. An
+// error says that the plugin cannot be installed. Without the copy, what is saved
+// meanwhile would be installed unchecked.
 func (f *devFolder) check(ctx context.Context, log *slog.Logger, w io.Writer) error {
 	if f.files == nil {
 		f.files = app.EveryFile(f.dir) // before they are read: a change while they are is one too
 	}
 	m, findings := plugin.Read(f.dir)
 	if !finding.HasErrors(findings) {
-		var err error
-		if findings, err = lintFolder(ctx, m, log); err != nil {
-			return err
+		temp, err := os.MkdirTemp("", "belay-dev-plugin-*")
+		if err != nil {
+			return fmt.Errorf("copy the plugin: %w", err)
 		}
+		f.copied = filepath.Join(temp, "plugin")
+		if _, err := plugin.Copy(f.dir, f.copied); err != nil {
+			return errors.Join(err, f.discard())
+		}
+		m, findings = plugin.Read(f.copied)
+	}
+	if !finding.HasErrors(findings) {
+		found, err := lintFolder(ctx, m, log)
+		if err != nil {
+			return errors.Join(err, f.discard())
+		}
+		findings = finding.Clean(findings, found)
 	}
 	if len(findings) > 0 {
 		if err := finding.Text(w, findings); err != nil {
-			return err
+			return errors.Join(err, f.discard())
 		}
 	}
 	if finding.HasErrors(findings) {
-		return errDevFindings
+		return errors.Join(errDevFindings, f.discard())
 	}
 	f.manifest = m
 	return nil
 }
 
-// install installs the plugin that was checked, or its new version.
-func (f *devFolder) install(ctx context.Context, d *desk) error {
-	path, err := filepath.Abs(f.dir)
-	if err != nil {
-		return err
+// discard removes the copy.
+func (f *devFolder) discard() error {
+	if f.copied == "" {
+		return nil
 	}
-	o := control.PluginOrder{Path: path, AcceptModel: true, AcceptScan: true}
+	copied := f.copied
+	f.copied = ""
+	return os.RemoveAll(filepath.Dir(copied))
+}
+
+// install installs the plugin that was checked, or its new version.
+func (f *devFolder) install(ctx context.Context, d *desk) (err error) {
+	defer func() { err = errors.Join(err, f.discard()) }()
+	o := control.PluginOrder{Path: f.copied, AcceptModel: true, AcceptScan: true}
 	if f.name != "" && f.name != f.manifest.Name { // it was renamed
 		if err := d.RemovePlugin(ctx, f.name, true); err != nil {
 			return err

@@ -12,7 +12,6 @@ import (
 	"slices"
 
 	"github.com/belay-run/belay/internal/audit"
-	"github.com/belay-run/belay/internal/config"
 	"github.com/belay-run/belay/internal/control"
 	"github.com/belay-run/belay/internal/plugin"
 	"github.com/belay-run/belay/internal/sqlstore"
@@ -137,7 +136,7 @@ func unpack(ctx context.Context, file, dir string) (head backupHead, size int64,
 	defer func() { err = errors.Join(err, root.Close()) }()
 	r := tar.NewReader(f)
 	first, err := r.Next()
-	if err != nil || first.Name != backupNote || first.Size > maxNote {
+	if err != nil || filepath.Clean(first.Name) != backupNote || first.Size > maxNote {
 		return head, 0, errNoBackup
 	}
 	if err := json.NewDecoder(r).Decode(&head); err != nil {
@@ -145,9 +144,6 @@ func unpack(ctx context.Context, file, dir string) (head backupHead, size int64,
 	}
 	if head.Format != backupFormat {
 		return head, 0, fmt.Errorf("it has the form %d, and this belay reads form %d; use the version that made it or a later one", head.Format, backupFormat)
-	}
-	if err := os.Mkdir(filepath.Join(dir, pluginsDir), 0o700); err != nil {
-		return head, 0, err
 	}
 	left := int64(maxUnpacked)
 	for n := 0; ; n++ {
@@ -171,15 +167,15 @@ func unpack(ctx context.Context, file, dir string) (head backupHead, size int64,
 
 func unpackOne(root *os.Root, h *tar.Header, from io.Reader) error {
 	name := filepath.FromSlash(filepath.Clean(h.Name))
+	if err := root.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		return err
+	}
 	switch h.Typeflag {
 	case tar.TypeDir:
-		return root.Mkdir(name, 0o755)
+		return root.MkdirAll(name, 0o755)
 	case tar.TypeSymlink:
 		return root.Symlink(h.Linkname, name)
 	case tar.TypeReg:
-		if h.Name == config.File || h.Name == databaseFile {
-			h.Mode = 0o600
-		}
 		f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, os.FileMode(h.Mode).Perm())
 		if err != nil {
 			return err

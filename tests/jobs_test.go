@@ -73,21 +73,20 @@ def undeclared(event: dict) -> dict:
     return said("undeclared", event)
 
 
+@server.tool(annotations=ToolAnnotations(read_only_hint=True, open_world_hint=True))
+def reaches(event: dict) -> dict:
+    note("reaches", event)
+    return said("reaches", event)
+
+
 @server.tool(annotations=READS)
-def naughty(event: dict) -> str:
-    note("naughty", event)
-    what = said("naughty", event)
+def judge(event: dict) -> str:
+    note("judge", event)
+    what = said("judge", event)
     if what == "sleep":
-        time.sleep(60)
-    if what == "exit":
-        os._exit(3)
+        time.sleep(20)
     if what == "raise":
         raise ValueError("the hook broke")
-    if what == "flood":
-        return "x" * 50_000_000
-    if what == "banner":
-        print("hello from a banner", flush=True)
-        return '{"decision": "allow"}'
     return what if isinstance(what, str) else json.dumps(what)
 
 
@@ -114,7 +113,10 @@ def again(what: str) -> str:
 def look(what: str = "") -> str:
     """Looks."""
     note("look", {"what": what})
-    return answers().get("look", "seen " + what)
+    said = answers().get("look:" + what, answers().get("look", "seen " + what))
+    if said == "exit":
+        os._exit(4)
+    return said
 
 
 server.run()

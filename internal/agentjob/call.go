@@ -3,6 +3,7 @@ package agentjob
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -33,17 +34,8 @@ func (r *run) call(s job.Steps, c loop.Call, earlier []policy.Past) (attempt, er
 		return attempt{out: loop.Outcome{Arguments: t.args, Value: fmt.Sprintf(format, args...), IsError: true},
 			past: policy.Past{Tool: full, Outcome: policy.NotMade, Arguments: t.args}}, nil
 	}
-	switch {
-	case !c.Offered || t.fn == nil:
-		return refuse("Error: there is no tool named %q. Nothing was done.", c.Name)
-	case c.Broken:
-		return refuse("Error: the arguments were not a JSON object. Nothing was done.")
-	}
-	if why := r.invalid(full, t.args); why != "" {
-		return refuse("Error: the arguments do not fit: %s. Nothing was done.", why)
-	}
-	if v := r.policy.Outright(r.policyCall(full, t.args)); v.Effect == policy.Refuse {
-		return refuse("%s", refusal(full, v))
+	if why := r.early(c); why != "" {
+		return refuse("%s", why)
 	}
 	who := hook.Who{Agent: r.spec.Agent.Name, Tool: full}
 	end, err := r.chain(s, t.key+"/pre", who, r.event(hook.PointNamed(hook.PreToolCall)).Set("tool", full).Set("arguments", t.args), t.about())
@@ -53,12 +45,31 @@ func (r *run) call(s job.Steps, c loop.Call, earlier []policy.Past) (attempt, er
 	if end.Kind != hook.Continue {
 		return refuse("%s", deniedCall(full, end))
 	}
-	t.args = end.Payload.Get("arguments")
+	t.args, t.changedBy = end.Payload.Get("arguments"), changers(end)
 	if why, err := t.rules(earlier); err != nil || why != "" {
 		a, _ := refuse("%s", why)
 		return a, err
 	}
 	return t.make(who)
+}
+
+// early is what the model reads of a call that no hook is asked about, since it is
+// not made anyway; "" of any other.
+func (r *run) early(c loop.Call) string {
+	full := fullName(c.Name)
+	switch {
+	case !c.Offered || r.function(full) == nil:
+		return fmt.Sprintf("Error: there is no tool named %q. Nothing was done.", c.Name)
+	case c.Broken:
+		return "Error: the arguments were not a JSON object. Nothing was done."
+	}
+	if why := r.invalid(full, c.Arguments); why != "" {
+		return fmt.Sprintf("Error: the arguments do not fit: %s. Nothing was done.", why)
+	}
+	if v := r.policy.Outright(r.policyCall(full, c.Arguments, nil)); v.Effect == policy.Refuse {
+		return refusal(full, v)
+	}
+	return ""
 }
 
 // toolCall is a call that was let through so far.
@@ -69,6 +80,19 @@ type toolCall struct {
 	full  string
 	args  json.RawMessage
 	fn    *Function
+	// changedBy are the hooks that changed the arguments, in order.
+	changedBy []string
+}
+
+// changers are the hooks that changed a chain's payload, each once.
+func changers(end hook.Result) []string {
+	var out []string
+	for _, line := range end.Runs {
+		if name := plainName(line.Name); len(line.Changed) > 0 && !slices.Contains(out, name) {
+			out = append(out, name)
+		}
+	}
+	return out
 }
 
 func (t *toolCall) about() about {
@@ -96,9 +120,9 @@ func (r *run) invalid(full string, args json.RawMessage) string {
 	return ""
 }
 
-func (r *run) policyCall(full string, args json.RawMessage) policy.Call {
+func (r *run) policyCall(full string, args json.RawMessage, changedBy []string) policy.Call {
 	call := policy.Call{Tool: full, Arguments: args, Agent: policy.Agent{Name: r.spec.Agent.Name, Provider: r.spec.Agent.Provider, Model: r.spec.Agent.Model},
-		Job: policy.Job{ID: r.id, Tenant: r.tenant, StartedBy: r.spec.By}, Origin: policy.Origin{By: policy.ByModel}}
+		Job: policy.Job{ID: r.id, Tenant: r.tenant, StartedBy: r.spec.By}, Origin: policy.Origin{By: policy.ByModel, ChangedBy: changedBy}}
 	if f := r.function(full); f != nil {
 		call.Annotations = policy.Annotations(f.Annotations)
 	}
@@ -151,7 +175,7 @@ func plainName(name string) string {
 // rules puts the call to the rest of the policy. why is what the model reads when
 // it is not made.
 func (t *toolCall) rules(earlier []policy.Past) (why string, err error) {
-	v := t.policy.Decide(t.policyCall(t.full, t.args), earlier)
+	v := t.policy.Decide(t.policyCall(t.full, t.args, t.changedBy), earlier)
 	switch v.Effect {
 	case policy.Allow:
 		return "", nil

@@ -29,6 +29,7 @@ func (r *run) chain(s job.Steps, key string, who hook.Who, p hook.Payload, a abo
 	}
 	chain := r.hooks.Chain(point, who)
 	st := hook.Begin(chain, p)
+	var lines []hook.Run
 	for st.Next() != hook.NeedNothing {
 		if st.Next() == hook.NeedPerson {
 			decision, err := r.askPerson(s, key, st, p, a)
@@ -47,8 +48,10 @@ func (r *run) chain(s job.Steps, key string, who hook.Who, p hook.Payload, a abo
 		}
 		var line hook.Run
 		st, line = st.Fold(answer)
+		lines = append(lines, line)
 		r.tell(key, h, a, answer, line)
 	}
+	st.End.Runs = lines
 	return st.End, r.lookOn(s, key, who, p, a)
 }
 
@@ -179,60 +182,6 @@ func inputText(raw json.RawMessage) string {
 		return text
 	}
 	return string(raw)
-}
-
-// permitAll decides, before hooks are asked, whether their functions may be: they
-// are under the tool policy as any function. A person's yes counts for the rest of
-// the job. It runs before the branches of a batch part, since one question is asked
-// once.
-func (r *run) permitAll(points []string, who hook.Who) error {
-	for _, name := range points {
-		point := hook.PointNamed(name)
-		var asked []*hook.Hook
-		for c, i := r.hooks.Chain(point, who), 0; i < c.Modify(); i++ {
-			asked = append(asked, c.Hook(i))
-		}
-		for _, h := range r.shadow {
-			if h.Point == point && sees(h, who) {
-				asked = append(asked, h)
-			}
-		}
-		for _, h := range asked {
-			if err := r.permit(r.known[h]); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// permit decides about one hook and keeps why it may not be asked, "" when it may.
-func (r *run) permit(d *Hook) error {
-	name := d.Name()
-	if _, decided := r.permitted[name]; decided {
-		return nil
-	}
-	call := r.policyCall(name, nil)
-	call.Origin = policy.Origin{By: policy.ByHook}
-	switch v, why := r.policy.Decide(call, nil), r.unlisted[d.Tool]; {
-	case v.Effect == policy.Allow:
-		r.permitted[name] = ""
-	case v.Effect == policy.RequireApproval && why != "": // nobody knows what the function declares
-		r.permitted[name] = why
-	case v.Effect == policy.RequireApproval:
-		req := approval.Request{Kind: asks(v), Tool: name, Event: d.Event, Role: v.Approvers, Policy: r.policy.Version(),
-			Reasons: []approval.Reason{{By: name, Text: v.Reason, Note: "a hook: it is asked about calls and jobs of the tenant"}}}
-		yes, why, err := r.person(r.steps, "permit/"+name, req)
-		if err != nil {
-			return err
-		}
-		if r.permitted[name] = ""; !yes {
-			r.permitted[name] = "the hook may not be asked: " + why
-		}
-	default:
-		r.permitted[name] = "the tool policy refuses to have the hook asked: " + v.Reason
-	}
-	return nil
 }
 
 // askPerson asks about what a hook escalated.

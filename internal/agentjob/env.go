@@ -98,19 +98,13 @@ func (e *env) Dispatch(c loop.Call) (loop.Outcome, error) {
 // DispatchAll decides and makes the calls side by side. What one call changes for
 // others is put together afterwards, in order.
 func (e *env) DispatchAll(batch []loop.Call) ([]loop.Outcome, error) {
-	for _, c := range batch {
-		who := hook.Who{Agent: e.spec.Agent.Name, Tool: fullName(c.Name)}
-		if err := e.permitAll([]string{hook.PreToolCall, hook.PostToolCall}, who); err != nil {
-			return nil, err
-		}
-	}
 	attempts := make([]attempt, len(batch))
-	err := e.steps.Each(len(batch), func(i int, s job.Steps) (err error) {
+	err := e.inGroups(batch, func(i int, r *run, s job.Steps) (err error) {
 		earlier := append([]policy.Past(nil), e.past...)
 		for _, c := range batch[:i] { // decided beside this one
 			earlier = append(earlier, policy.Past{Tool: fullName(c.Name), Outcome: policy.Pending, Arguments: c.Arguments})
 		}
-		attempts[i], err = e.call(s, batch[i], earlier)
+		attempts[i], err = r.call(s, batch[i], earlier)
 		return err
 	})
 	if err != nil {
@@ -144,7 +138,7 @@ func (in *inner) Do(c step.Call) (step.Answer, error) {
 		return in.Inner.Do(c)
 	}
 	call := c.Input.(loop.ModelCall)
-	if err := in.run.permitAll([]string{hook.PreLLMCall}, hook.Who{Agent: in.run.spec.Agent.Name}); err != nil {
+	if err := in.run.permitAll(hook.PreLLMCall, hook.Who{Agent: in.run.spec.Agent.Name}); err != nil {
 		return step.Answer{}, err
 	}
 	p := in.run.event(hook.PointNamed(hook.PreLLMCall)).Set("messages", call.Request.Messages).Set("model", in.run.model())

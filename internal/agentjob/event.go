@@ -82,7 +82,7 @@ func (r *run) one(e EventSpec) (json.RawMessage, error) {
 	case hook.PostToolCall:
 		a = about{tool: who.Tool, arguments: p.Get("arguments")}
 	}
-	if err := r.permitAll([]string{point.Name}, who); err != nil {
+	if err := r.permitAll(point.Name, who); err != nil {
 		return nil, err
 	}
 	end, err := r.chain(r.steps, "event", who, p, a)
@@ -104,7 +104,7 @@ func (t *toolCall) unasked() string {
 	if why := t.invalid(t.full, t.args); why != "" {
 		return fmt.Sprintf("the arguments do not fit the schema of %s, so that no hook would be asked: %s", t.full, why)
 	}
-	if v := t.policy.Outright(t.policyCall(t.full, t.args)); v.Effect == policy.Refuse {
+	if v := t.policy.Outright(t.policyCall(t.full, t.args, nil)); v.Effect == policy.Refuse {
 		return refusal(t.full, v)
 	}
 	return ""

@@ -44,8 +44,8 @@ func New(pinned Pinned) job.Flow {
 	}}
 }
 
-// run is one job under way. Only the branches of a batch run side by side; they
-// read what is here and write nothing.
+// run is one job under way. Only the branches of a batch run side by side; each has
+// a copy, and writes to nothing that they share.
 type run struct {
 	steps  job.Steps
 	id     string
@@ -170,7 +170,7 @@ func (r *run) do() (json.RawMessage, error) {
 
 // gate puts the job's input or output to its hooks.
 func (r *run) gate(point, field string, value json.RawMessage) (json.RawMessage, error) {
-	if err := r.permitAll([]string{point}, hook.Who{Agent: r.spec.Agent.Name}); err != nil {
+	if err := r.permitAll(point, hook.Who{Agent: r.spec.Agent.Name}); err != nil {
 		return nil, err
 	}
 	p := r.event(hook.PointNamed(point)).Set(field, value)

@@ -24,7 +24,11 @@ func buildCLI(t *testing.T) cli {
 	if os.Getenv("BELAY_PYTHON") == "" {
 		t.Skip("BELAY_PYTHON is not set; make test sets it")
 	}
-	return cli{program(t)}
+	path := filepath.Join(t.TempDir(), "belay")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", path, "../cmd/belay").CombinedOutput(); err != nil {
+		t.Fatalf("build the program: %v\n%s", err, out)
+	}
+	return cli{path}
 }
 
 // run runs a command and gives what it printed and its status.
@@ -164,9 +168,18 @@ hooks:
   - {on: job_start, call: guard.check, match: {tools: [a.b]}} # P91 match-tools: tools on a job event
 `
 
-func TestPluginsAreChecked(t *testing.T) {
+// TestPluginsFromTheCommandLine builds the program once for all that it tries.
+func TestPluginsFromTheCommandLine(t *testing.T) {
 	t.Parallel()
 	belay := buildCLI(t)
+	areChecked(t, belay)
+	ofAnotherPlatform(t, belay)
+	areInspected(t, belay)
+	whichHooksAreAsked(t, belay)
+	policyPathCoverage(t, belay)
+}
+
+func areChecked(t *testing.T, belay cli) {
 	dir := pluginFolder(t, map[string]string{"belay-plugin.yaml": mistaken, "server.py": guardServer})
 	findings, status := belay.lint(t, dir)
 	for i, line := range strings.Split(mistaken, "\n") {
@@ -252,9 +265,7 @@ def check(event: dict) -> dict:
     return {"decision": "allow"}
 `}
 
-func TestManifestsOfAnotherPlatform(t *testing.T) {
-	t.Parallel()
-	belay := buildCLI(t)
+func ofAnotherPlatform(t *testing.T, belay cli) {
 	dir := pluginFolder(t, acmePolicy)
 	t.Run("P90 a manifest loads unchanged", func(t *testing.T) {
 		if findings, status := belay.lint(t, dir); status != 0 || len(findings) > 0 {
@@ -296,9 +307,7 @@ func TestManifestsOfAnotherPlatform(t *testing.T) {
 	})
 }
 
-func TestPluginsAreInspected(t *testing.T) {
-	t.Parallel()
-	belay := buildCLI(t)
+func areInspected(t *testing.T, belay cli) {
 	dir := pluginFolder(t, map[string]string{"belay-plugin.yaml": `name: seen
 tools: [{id: guard, mcp: [python, -m, server]}]
 agents: [{id: concierge, folder: chat}, {id: worker, instructions: Work., model: fast}]

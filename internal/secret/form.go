@@ -46,6 +46,7 @@ type shape struct {
 	form          Form
 	text          []byte
 	before, after bool
+	part          bool // no secret by itself; see lines
 }
 
 // shapes gives all ways in which a value may stand in a text, each text once.
@@ -82,7 +83,30 @@ func shapes(value []byte) ([]shape, error) {
 			all.add(JSON, text)
 		}
 	}
+	for _, line := range lines(lf) {
+		all.put(shape{form: Plain, text: line, part: true})
+	}
 	return all.shapes, nil
+}
+
+// minLine is from how many bytes on a line of a value is masked by itself.
+const minLine = 16
+
+// lines are those of a value's lines by which it would be given away where a text is
+// taken line by line, as a log takes what a program prints. What begins with dashes
+// says what a file is, and is in many.
+func lines(value []byte) [][]byte {
+	all := bytes.Split(value, []byte("\n"))
+	if len(all) == 1 {
+		return nil
+	}
+	var out [][]byte
+	for _, line := range all {
+		if line = bytes.TrimSpace(line); len(line) >= minLine && !bytes.HasPrefix(line, []byte("-----")) {
+			out = append(out, line)
+		}
+	}
+	return out
 }
 
 type list struct {

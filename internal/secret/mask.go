@@ -6,7 +6,8 @@ import (
 	"github.com/belay-run/belay/internal/rawjson"
 )
 
-// Mask gives a text in which "[secret NAME]" stands for each secret. Where secrets
+// Mask gives a text in which "[secret NAME]" stands for each secret, and for longer
+// lines of secrets that have several: programs print line by line. Where secrets
 // overlap, one after another stands for all of it.
 func (s *Scanner) Mask(text string) string {
 	if s == nil {
@@ -14,7 +15,7 @@ func (s *Scanner) Mask(text string) string {
 	}
 	p := s.probe()
 	defer p.release(nil)
-	p.buf = []byte(text)
+	p.buf, p.parts = []byte(text), true
 	p.advance(true)
 	return s.mask(text, p.matches())
 }
@@ -48,6 +49,7 @@ func (s *Scanner) MaskJSON(raw []byte) []byte {
 		return raw
 	}
 	p := s.probe()
+	p.parts = true
 	defer p.scanRaw(raw)()
 	if len(p.found) == 0 {
 		return raw

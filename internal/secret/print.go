@@ -35,6 +35,7 @@ type Print struct {
 	Digest  [digestSize]byte `json:"digest"`
 	Before  bool             `json:"before,omitempty"` // the character before it belongs to it
 	After   bool             `json:"after,omitempty"`
+	Part    bool             `json:"part,omitempty"` // a line of it, which is masked and not found
 }
 
 // Entry is a secret as a scanner knows it: its name, and the fingerprints of its
@@ -90,7 +91,7 @@ func (k *Key) Prints(value []byte) ([]Print, error) {
 }
 
 func (k *Key) print(mac hash.Hash, s shape) Print {
-	p := Print{Form: s.form, Size: len(s.text), At: anchorOf(s.text), Before: s.before, After: s.after}
+	p := Print{Form: s.form, Size: len(s.text), At: anchorOf(s.text), Before: s.before, After: s.after, Part: s.part}
 	block := s.text[p.At : p.At+anchorSize]
 	p.Anchor = k.hashAnchor(binary.LittleEndian.Uint64(block))
 	for i := range p.Windows {

@@ -51,6 +51,7 @@ type known struct {
 	name          int32
 	form          Form
 	before, after bool
+	part          bool
 	next          int32 // 1 + another that the table has in the same place
 }
 
@@ -67,7 +68,7 @@ func NewScanner(key Key, entries []Entry) *Scanner {
 			s.names = append(s.names, e.Name)
 		}
 		for _, p := range e.Prints {
-			s.prints = append(s.prints, known{digest: p.Digest, anchor: p.Anchor, size: int32(p.Size), at: int32(p.At), name: name, form: p.Form, before: p.Before, after: p.After})
+			s.prints = append(s.prints, known{digest: p.Digest, anchor: p.Anchor, size: int32(p.Size), at: int32(p.At), name: name, form: p.Form, before: p.Before, after: p.After, part: p.Part})
 			s.longest, s.behind = max(s.longest, p.Size), max(s.behind, p.At)
 		}
 	}
@@ -125,6 +126,7 @@ type probe struct {
 	found   []match
 	most    int // of found; 0 for any number
 	own     []byte
+	parts   bool // lines of secrets count too
 }
 
 func (s *Scanner) probe() *probe {
@@ -230,6 +232,9 @@ func (p *probe) confirm(m match) {
 		return
 	}
 	k := &p.s.prints[m.print]
+	if k.part && !p.parts {
+		return
+	}
 	p.mac.Reset()
 	p.mac.Write(p.buf[from:to])
 	if !hmac.Equal(p.mac.Sum(p.sum[:0])[:digestSize], k.digest[:]) {

@@ -218,6 +218,20 @@ func TestOverlapsAndRepeats(t *testing.T) {
 	}
 }
 
+func TestLinesAreMaskedAndNotFound(t *testing.T) {
+	s := scanner(t, "-----BEGIN KEY-----\nMIIBVgIBADANBgkqhkiG\nshort\n-----END KEY-----")
+	const text = "-----BEGIN KEY----- MIIBVgIBADANBgkqhkiG short"
+	if got := s.Scan(text); got != nil {
+		t.Errorf("found %+v", got)
+	}
+	if got := s.Mask(text); got != "-----BEGIN KEY----- [secret a] short" {
+		t.Errorf("masked: %s", got)
+	}
+	if got := s.Mask("-----BEGIN KEY-----\r\nMIIBVgIBADANBgkqhkiG\r\nshort\r\n-----END KEY-----"); got != "[secret a]" {
+		t.Errorf("masked: %s", got)
+	}
+}
+
 func TestPlacesInJSON(t *testing.T) {
 	s := scanner(t, "hush-hush", "12345678901")
 	for _, c := range []struct{ raw, want string }{

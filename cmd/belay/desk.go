@@ -76,23 +76,37 @@ func (f *jobFlags) open(c *cobra.Command, work bool) (*desk, error) {
 		return nil, err
 	}
 	cfg.Idle = !work
+	st, owner, err := take(c.Context(), cfg)
+	switch {
+	case err != nil:
+		return nil, explainFiles(c.ErrOrStderr(), err)
+	case owner != nil:
+		return &desk{Client: control.NewClient(owner.Address, owner.Token, f.tenant), end: func() error { return nil }}, nil
+	}
+	return f.here(c.Context(), st)
+}
+
+// take opens the station of a data folder, or finds who has it. It waits for a command
+// that is about to let go of the folder.
+func take(ctx context.Context, cfg station.Config) (*station.Station, *control.Owner, error) {
 	over := time.Now().Add(patient)
 	for {
-		st, err := station.Open(c.Context(), cfg)
+		st, err := station.Open(ctx, cfg)
 		if !errors.Is(err, sqlstore.ErrInUse) {
-			if err != nil {
-				return nil, explainFiles(c.ErrOrStderr(), err)
-			}
-			return f.here(c.Context(), st)
+			return st, nil, err
 		}
 		owner, err := ownerOf(cfg.Data, err)
 		if err == nil {
-			return &desk{Client: control.NewClient(owner.Address, owner.Token, f.tenant), end: func() error { return nil }}, nil
+			return nil, &owner, nil
 		}
 		if !errors.Is(err, errSilentOwner) || time.Now().After(over) {
-			return nil, err
+			return nil, nil, err
 		}
-		time.Sleep(50 * time.Millisecond) // it has just begun, or just ended
+		select {
+		case <-ctx.Done():
+			return nil, nil, ctx.Err()
+		case <-time.After(50 * time.Millisecond): // it has just begun, or just ended
+		}
 	}
 }
 

@@ -8,6 +8,13 @@
 //	belay serve my-agent     serve it over HTTP
 //	belay hooks my-agent     which hook stands where, and what it did
 //	belay conversation list my-agent  the records: list, show, export, delete
+//
+//	belay plugin install acme-policy  let its hooks watch the jobs of a tenant; also lint, inspect, test
+//	belay policy apply policy.yaml    what agents may call, and when a person is asked; also lint, explain
+//	belay job run acme-merger         a durable job of an agent
+//	belay approval list               what waits for a person
+//	belay serve                       run jobs, and serve the API to look after them
+//	belay doctor                      what is wrong; also token, audit, backup
 package main
 
 import (

@@ -18,7 +18,6 @@ import (
 	"github.com/belay-run/belay/internal/control"
 	"github.com/belay-run/belay/internal/finding"
 	"github.com/belay-run/belay/internal/server"
-	"github.com/belay-run/belay/internal/station"
 )
 
 func newServe() *cobra.Command {
@@ -127,9 +126,12 @@ func (f *flags) serveJobs(c *cobra.Command, listen string) (err error) {
 			return err
 		}
 	}
-	st, err := station.Open(ctx, cfg)
+	st, owner, err := take(ctx, cfg)
 	if err != nil {
 		return explainFiles(c.ErrOrStderr(), err)
+	}
+	if owner != nil {
+		return fmt.Errorf("the data folder is in use by process %d, which serves http://%s; stop it, or use another data folder", owner.PID, owner.Address)
 	}
 	defer func() {
 		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)

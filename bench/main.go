@@ -1,6 +1,6 @@
 // Command bench prints the speed figures of Belay beside their budgets. It
-// measures the running product: engine, Python workers, whole turns on disk, the
-// program itself. Run it with make bench, on a quiet machine.
+// measures the running product: engine, Python workers, whole turns on disk, MCP
+// servers, jobs, the program itself. Run it with make bench, on a quiet machine.
 //
 // A budget that is not met is said; it fails the run only with -strict, since a
 // shared machine is noisy.
@@ -26,10 +26,18 @@ type figure struct {
 }
 
 func main() {
+	if len(os.Args) > 1 && parts[os.Args[1]] != nil {
+		if err := parts[os.Args[1]](context.Background()); err != nil {
+			fmt.Fprintln(os.Stderr, "bench:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	strict := flag.Bool("strict", false, "exit with 1 when a budget is not met")
 	binary := flag.String("belay", filepath.Join("bin", "belay"), "the program to measure")
+	only := flag.String("only", "", "measure one group: engine, python, turns, mcp, steps, jobs or program")
 	flag.Parse()
-	ok, err := run(context.Background(), *binary)
+	ok, err := run(context.Background(), *binary, *only)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
@@ -39,14 +47,20 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, binary string) (ok bool, err error) {
+func run(ctx context.Context, binary, only string) (ok bool, err error) {
 	ok = true
-	fmt.Printf("%-62s %12s %12s %8s\n", "what", "figure", "budget", "ratio")
-	for _, measure := range []func(context.Context) ([]figure, error){
-		engine, python, turns,
-		func(ctx context.Context) ([]figure, error) { return program(ctx, binary) },
+	fmt.Printf("%-66s %12s %12s %8s\n", "what", "figure", "budget", "ratio")
+	for _, group := range []struct {
+		name    string
+		measure func(context.Context) ([]figure, error)
+	}{
+		{"engine", engine}, {"python", python}, {"turns", turns}, {"mcp", mcpCalls}, {"steps", steps}, {"jobs", jobs},
+		{"program", func(ctx context.Context) ([]figure, error) { return program(ctx, binary) }},
 	} {
-		figures, err := measure(ctx)
+		if only != "" && only != group.name {
+			continue
+		}
+		figures, err := group.measure(ctx)
 		if err != nil {
 			return false, err
 		}
@@ -55,7 +69,7 @@ func run(ctx context.Context, binary string) (ok bool, err error) {
 			if f.got > f.budget {
 				mark, ok = "  over", false
 			}
-			fmt.Printf("%-62s %9.3g %-2s %9.3g %-2s %7.2f%s%s\n", f.what, f.got, f.unit, f.budget, f.unit, f.got/f.budget, mark, f.note)
+			fmt.Printf("%-66s %9.3g %-2s %9.3g %-2s %7.2f%s%s\n", f.what, f.got, f.unit, f.budget, f.unit, f.got/f.budget, mark, f.note)
 		}
 	}
 	return ok, nil

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -85,15 +86,19 @@ func turns(ctx context.Context) ([]figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	bare, err := turnTime(ctx, "", instant{})
+	bare, err := turnTime(ctx, nil, instant{})
 	if err != nil {
 		return nil, err
 	}
-	plain, err := turnTime(ctx, "", instant{searches: true})
+	skilled, err := turnTime(ctx, benchSkills, instant{})
 	if err != nil {
 		return nil, err
 	}
-	hooked, err := turnTime(ctx, strings.Replace(tenHooks, "from belay.hooks import *  # noqa: F403\n", "", 1), instant{searches: true})
+	plain, err := turnTime(ctx, nil, instant{searches: true})
+	if err != nil {
+		return nil, err
+	}
+	hooked, err := turnTime(ctx, map[string]string{"hooks.py": tenHooks}, instant{searches: true})
 	if err != nil {
 		return nil, err
 	}
@@ -101,12 +106,23 @@ func turns(ctx context.Context) ([]figure, error) {
 	return []figure{
 		{"a whole turn, instant model, no hooks, beyond two syncs, p50", in(max(0, bare-2*sync), time.Millisecond), 1, "ms",
 			fmt.Sprintf("  (turn %.2f ms, one sync %.2f ms)", in(bare, time.Millisecond), in(sync, time.Millisecond))},
-		{"the same with a search and a Python hook at each point, more", in(max(0, hooked-plain), time.Millisecond), 3, "ms",
+		{"the same of an agent with three skills and memory, p50", in(max(0, skilled-2*sync), time.Millisecond), 1, "ms",
+			fmt.Sprintf("  (turn %.2f ms)", in(skilled, time.Millisecond))},
+		{"a search and a Python hook at each point, more", in(max(0, hooked-plain), time.Millisecond), 3, "ms",
 			fmt.Sprintf("  (%.2f ms and %.2f ms)", in(hooked, time.Millisecond), in(plain, time.Millisecond))},
 	}, nil
 }
 
-func turnTime(ctx context.Context, hooks string, model chat.Model) (time.Duration, error) {
+// benchSkills give the agent skills and memory.
+var benchSkills = map[string]string{
+	"memory.yml":                "customer:\n  type: text\n  description: The customer's number.\n",
+	"skills/returns/skill.md":   "---\nname: Returns\ndescription: Takes things back.\n---\nFind out which order of @memory.project.customer it is about, with @block.intake.\n\n:::ordered_block id=intake\nsteps:\n  - id: which\n    collect: order\n:::\n",
+	"skills/returns/memory.yml": "schema:\n  public:\n    order: {type: text, description: The order}\n",
+	"skills/hours/skill.md":     "---\nname: Hours\ndescription: Says when we are open.\n---\nSay that we are open from eight.\n",
+	"skills/prices/skill.md":    "---\nname: Prices\ndescription: Says what things cost.\nrequires: session.project.customer\n---\nSay what it costs.\n",
+}
+
+func turnTime(ctx context.Context, more map[string]string, model chat.Model) (time.Duration, error) {
 	dir, err := os.MkdirTemp("", "belay-bench-*")
 	if err != nil {
 		return 0, err
@@ -117,9 +133,7 @@ func turnTime(ctx context.Context, hooks string, model chat.Model) (time.Duratio
 		"integrations.yml":    "llm:\n  provider: ollama\n  model: none\n",
 		"references/hours.md": "# Opening hours\n\nWe are open from eight to six.\n",
 	}
-	if hooks != "" {
-		files["hooks.py"] = hooks
-	}
+	maps.Copy(files, more)
 	for name, text := range files {
 		path := filepath.Join(dir, name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {

@@ -549,3 +549,43 @@ agents:
 		t.Errorf("after the rotation the tool has %s", got)
 	}
 }
+
+func TestUpdatesThatWantToBeTold(t *testing.T) {
+	t.Parallel()
+	g := &secretJobs{startJobs(t, "")}
+	const quiet, told = "hooks:\n  - {on: post_tool_call, call: guard.watch}\n", "hooks:\n  - {on: post_tool_call, call: guard.watch, scan: [secrets]}\n"
+	dir := t.TempDir()
+	manifest := func(hooks string) {
+		g.write(filepath.Join(dir, "belay-plugin.yaml"), "name: guard\nversion: 1.0.0\ntools:\n  - id: guard\n    mcp: [python, server.py]\n"+hooks)
+	}
+	g.write(filepath.Join(dir, "server.py"), fmt.Sprintf("import pathlib\nHERE = pathlib.Path(%q)\n", g.probe)+secretServer)
+	update := func(accept bool, name string) error {
+		_, err := g.st.InstallPlugin(t.Context(), g.me, control.PluginOrder{Path: dir, Name: name, AcceptScan: accept})
+		return err
+	}
+	manifest(quiet)
+	if err := update(false, ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Run("P58 an update that adds scan is refused until it is accepted", func(t *testing.T) {
+		manifest(told)
+		if err := update(false, "guard"); err == nil || !strings.Contains(err.Error(), "secrets") {
+			t.Errorf("it gives %v", err)
+		}
+		if err := update(true, "guard"); err != nil {
+			t.Error(err)
+		}
+		if err := update(false, "guard"); err != nil {
+			t.Errorf("it wants no more than before: %v", err)
+		}
+	})
+	t.Run("P45 the list of plugins says who is told", func(t *testing.T) {
+		all, err := g.st.Plugins(t.Context(), "main")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(fmt.Sprint(all), "told where the tenant's known secrets are") {
+			t.Errorf("listed %+v", all)
+		}
+	})
+}

@@ -130,17 +130,21 @@ func newPluginList() *cobra.Command {
 					return nil
 				}
 				w := tabwriter.NewWriter(c.OutOrStdout(), 0, 4, 2, ' ', 0)
-				fmt.Fprintln(w, "#\tNAME\tVERSION\tHOOKS\tAGENTS\tTOOLS\tMODEL\tINSTALLED\tBY\tSNAPSHOT")
+				fmt.Fprintln(w, "#\tNAME\tVERSION\tHOOKS\tAGENTS\tTOOLS\tMODEL\tSECRETS\tINSTALLED\tBY\tSNAPSHOT")
 				for i, p := range all {
 					model := "–"
 					if p.ModelGranted {
 						model = "granted"
 					}
+					scan := "–"
+					if p.Scan {
+						scan = "is told places"
+					}
 					at, by := p.Installed, p.InstalledBy
 					if !p.Updated.IsZero() {
 						at, by = p.Updated, p.UpdatedBy
 					}
-					fmt.Fprintf(w, "%d\t%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\n", i+1, p.Name, cmp.Or(plain(p.Version), "–"), len(p.Hooks), listOr(p.Agents), listOr(p.Tools), model,
+					fmt.Fprintf(w, "%d\t%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", i+1, p.Name, cmp.Or(plain(p.Version), "–"), len(p.Hooks), listOr(p.Agents), listOr(p.Tools), model, scan,
 						when(at), by, shortDigest(p.Digest))
 				}
 				return w.Flush()

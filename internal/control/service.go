@@ -160,6 +160,7 @@ type Plugin struct {
 	Updated      time.Time `json:"updated,omitzero"`
 	UpdatedBy    string    `json:"updated_by,omitempty"`
 	ModelGranted bool      `json:"model_granted" doc:"An admin lets it call the model."`
+	Scan         bool      `json:"scan,omitempty" doc:"Hooks of it are told where the tenant's known secrets are."`
 	Tools        []string  `json:"tools,omitempty"`
 	Agents       []string  `json:"agents,omitempty"`
 	Hooks        []string  `json:"hooks,omitempty" doc:"As <event>:<tool>.<function>, in order."`

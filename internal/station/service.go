@@ -40,7 +40,7 @@ func (s *Station) Plugins(ctx context.Context, tenant string) ([]control.Plugin,
 
 func shown(in Installed) control.Plugin {
 	p := control.Plugin{Name: in.Name, Version: in.Version, Description: in.Manifest.Description, Digest: in.Digest, Manifest: in.Plugin.Manifest, Installed: in.Installed,
-		InstalledBy: in.InstalledBy, Updated: in.Updated, UpdatedBy: in.UpdatedBy, ModelGranted: in.ModelGranted, Permissions: in.Manifest.Permissions()}
+		InstalledBy: in.InstalledBy, Updated: in.Updated, UpdatedBy: in.UpdatedBy, ModelGranted: in.ModelGranted, Scan: wantsScan(in.Manifest), Permissions: in.Manifest.Permissions()}
 	for _, t := range in.Manifest.Tools {
 		p.Tools = append(p.Tools, t.ID)
 	}

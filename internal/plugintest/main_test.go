@@ -26,6 +26,7 @@ import os
 import time
 
 from mcp.server import MCPServer
+from mcp.server.mcpserver import Context
 from mcp.types import ToolAnnotations
 
 server = MCPServer("probe")
@@ -64,6 +65,15 @@ def judge(event: dict) -> dict:
     return {"decision": "allow"}
 
 
+@server.tool(annotations=harmless)
+def redact(event: dict, ctx: Context) -> dict:
+    """Takes the tenant's secrets out of a text."""
+    text, found = event["result"], (ctx.request_context.meta or {})["belay/secrets"]
+    for f in sorted(found, key=lambda f: -f["start"]):
+        text = text[: f["start"]] + "[" + f["name"] + "]" + text[f["end"] :]
+    return {"decision": "modify", "result": text} if found else {"decision": "allow"}
+
+
 @server.tool()
 def loud(event: dict) -> dict:
     """Declares nothing."""
@@ -96,6 +106,7 @@ hooks:
   - {on: post_tool_call, call: probe.check, match: {agents: [nobody]}}
   - {on: pre_tool_call, call: probe.loud, match: {tools: [shop.shout]}}
   - {on: job_end, call: probe.check, mode: observe}
+  - {on: post_tool_call, call: probe.redact, match: {tools: [shop.read]}, scan: [secrets]}
 policy:
   rules: [{name: no-theft, tools: [shop.steal], verdict: refuse}]
 `

@@ -82,6 +82,7 @@ func (r *reader) aCase(s *yamlfile.Section) *Case {
 	if s.Has("event") == s.Has("job") {
 		s.Here().Err("one-kind", s.Path()+" needs exactly one of event and job", "write event: for what hooks say of one moment, or job: for a whole job")
 	}
+	c.Secrets = r.secrets(s)
 	s.Require("expect", "write allow, deny, modify or escalate; of a job also what should come of it")
 	if event != nil {
 		c.Event = r.event(event)
@@ -92,6 +93,21 @@ func (r *reader) aCase(s *yamlfile.Section) *Case {
 	r.expect(s, c)
 	s.Close()
 	return c
+}
+
+// secrets reads made-up values by the names of the tenant's secrets that they stand
+// for.
+func (r *reader) secrets(s *yamlfile.Section) map[string]string {
+	sub := s.Sub("secrets")
+	if sub == nil {
+		return nil
+	}
+	out := map[string]string{}
+	for _, f := range sub.Node.Fields {
+		out[f.Name] = sub.Text(f.Name)
+	}
+	sub.Close()
+	return out
 }
 
 // testAgent is whose an event or job is when nothing is said of it.

@@ -72,6 +72,15 @@ const good = `cases:
     event: {on: post_tool_call, agent: other, tool: shop.order, result: x}
     expect: allow
     hooks: []
+  - name: a hook that is told where secrets are
+    secrets: {SHOP_KEY: made-up-8d1f3a77}
+    event: {on: post_tool_call, agent: other, tool: shop.read, result: the key is made-up-8d1f3a77.}
+    expect: modify
+    value: the key is [SHOP_KEY].
+  - name: a hook that is told that there are none
+    event: {on: post_tool_call, agent: other, tool: shop.read, result: the key is made-up-8d1f3a77.}
+    expect: allow
+    hooks: [probe.redact]
   - name: the start of a job
     event: {on: job_start, input: '{"decision": "modify", "input": "new"}'}
     expect: modify
@@ -189,10 +198,10 @@ func TestCasesThatPass(t *testing.T) {
 	}
 	covers(t, report.Coverage)
 	cases, canaries := report.Totals()
-	if cases.Passed < 15 || canaries.Passed != 5 || cases.Failed+canaries.Failed > 0 {
+	if cases.Passed < 15 || canaries.Passed != 6 || cases.Failed+canaries.Failed > 0 {
 		t.Errorf("%+v, %+v", cases, canaries)
 	}
-	for _, want := range []string{"  canaries:\n  ok    allowed", "note: a person is asked before probe.loud is", "5 canaries: 5 ok, 0 failed"} {
+	for _, want := range []string{"  canaries:\n  ok    allowed", "note: a person is asked before probe.loud is", "6 canaries: 6 ok, 0 failed"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is not in\n%s", want, text)
 		}
@@ -226,6 +235,10 @@ const bad = `cases:
   - name: refused outright
     event: {on: pre_tool_call, tool: shop.steal}
     expect: allow
+  - name: a secret that is too short to be told from other texts
+    secrets: {KEY: x}
+    event: {on: pre_tool_call, tool: shop.order}
+    expect: deny
   - name: an answer too many
     event: {on: pre_tool_call, tool: shop.order, approvals: [yes]}
     expect: allow
@@ -293,7 +306,7 @@ func TestCasesThatFail(t *testing.T) {
 		if err := xml.Unmarshal(b.Bytes(), &suites); err != nil {
 			t.Fatal(err)
 		}
-		if suites.Tests != 16 || suites.Failures != 16 || len(suites.Suites) != 3 || !strings.Contains(b.String(), "only 43.7 % are") {
+		if suites.Tests != 17 || suites.Failures != 17 || len(suites.Suites) != 3 || !strings.Contains(b.String(), "only 38.8 % are") {
 			t.Errorf("%s", b.String())
 		}
 	})
@@ -353,7 +366,7 @@ func covers(t *testing.T, c *plugintest.Coverage) {
 	if none := c.Unreached(); len(none) != 1 || none[0].Name != "post_tool_call:probe.check#2" || none[0].Line != 12 {
 		t.Errorf("unreached: %+v", none)
 	}
-	if covered, all := c.Counts(); covered != 12 || all != 16 || c.Percent() != 75 || c.Below(75) || !c.Below(75.1) {
+	if covered, all := c.Counts(); covered != 13 || all != 18 || c.Below(72.2) || !c.Below(72.3) {
 		t.Errorf("%d of %d", covered, all)
 	}
 }

@@ -22,9 +22,6 @@ import (
 	"github.com/belay-run/belay/internal/station"
 )
 
-// tenant is whose the jobs of cases are.
-const tenant = "test"
-
 // stage is where cases run: the plugin's servers, and an engine whose journal is in
 // memory. Cases run one after another, each as a job of its own.
 type stage struct {
@@ -152,9 +149,13 @@ func (s *stage) play(ctx context.Context, c *Case) (*seen, error) {
 	p := &played{c: c, rest: make(chan struct{}, 1), heard: map[string]bool{}, read: map[string]bool{}, given: map[string]int{}}
 	s.mu.Lock()
 	s.count++
-	id := job.ID{Tenant: tenant, Job: fmt.Sprintf("test-%d", s.count)}
+	name := fmt.Sprintf("test-%d", s.count)
+	id := job.ID{Tenant: name, Job: name} // each case is its own tenant's: it may have secrets
 	s.plays[id.Job] = p
 	s.mu.Unlock()
+	if err := s.bench.Know(id.Tenant, c.Secrets); err != nil {
+		return nil, err
+	}
 	order := job.Order{ID: id}
 	answers := []Answer(nil)
 	if c.Event != nil {
@@ -216,11 +217,10 @@ func (s *stage) attend(ctx context.Context, id job.ID, p *played) error {
 // answer gives the case's answer to one of the questions that wait. Each is asked
 // anew when the job has come to rest again, so that answers come in order.
 func (s *stage) answer(ctx context.Context, id job.ID, p *played, known map[string]bool) (bool, error) {
-	pending, err := s.journal.Pending(ctx, tenant)
+	pending, err := s.journal.Pending(ctx, id.Tenant)
 	if err != nil {
 		return false, err
 	}
-	pending = slices.DeleteFunc(pending, func(q job.Pending) bool { return q.ID != id })
 	arrange(pending, func(q *job.Pending) string { return q.Key })
 	requests := make([]approval.Request, len(pending))
 	for i, q := range pending {

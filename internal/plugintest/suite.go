@@ -22,6 +22,7 @@ type Case struct {
 	Line, Column int
 	Event        *Event // exactly one of the two is set
 	Job          *Job
+	Secrets      map[string]string // of the tenant, by name; nil for none
 	Expect       Expect
 }
 

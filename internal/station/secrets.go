@@ -36,13 +36,16 @@ type tenantScanner struct {
 // get gives a tenant's scanner, nil when the tenant has no secrets.
 // [sqlstore.ErrFingerprints].
 func (s *scanners) get(ctx context.Context, tenant string) (*secret.Scanner, error) {
-	if s == nil || s.store == nil {
+	if s == nil {
 		return nil, nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if known, there := s.of[tenant]; there && (known.until.IsZero() || s.clock().Before(known.until)) {
 		return known.Scanner, nil
+	}
+	if s.store == nil {
+		return nil, nil
 	}
 	delete(s.of, tenant)
 	key, entries, err := s.store.SecretEntries(ctx, tenant)

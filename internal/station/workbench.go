@@ -2,8 +2,11 @@ package station
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
+	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 
@@ -13,6 +16,7 @@ import (
 	"github.com/belay-run/belay/internal/job"
 	"github.com/belay-run/belay/internal/plugin"
 	"github.com/belay-run/belay/internal/policy"
+	"github.com/belay-run/belay/internal/secret"
 	"github.com/belay-run/belay/internal/sqlstore"
 	"github.com/belay-run/belay/internal/yamlfile"
 )
@@ -42,7 +46,32 @@ func NewWorkbench(c WorkbenchConfig) *Workbench {
 	servers.loose = c.Manifest
 	s := &Station{cfg: Config{Logger: c.Logger, Version: c.Version}, journal: c.Journal, servers: servers}
 	s.folders = &folders{station: s, open: map[agentjob.Folder]*openFolder{}}
-	return &Workbench{manifest: c.Manifest, handlers: &handlers{servers: servers, folders: s.folders, model: c.Model, newID: c.NewID, log: c.Logger}}
+	return &Workbench{manifest: c.Manifest, handlers: &handlers{servers: servers, folders: s.folders, model: c.Model, newID: c.NewID, log: c.Logger,
+		scanners: &scanners{of: map[string]tenantScanner{}}}}
+}
+
+// Know makes secrets of a tenant known, by their names: hooks that ask for it are told
+// where they are. They last as long as the workbench.
+func (w *Workbench) Know(tenant string, values map[string]string) error {
+	from := make([]byte, 32)
+	_, _ = rand.Read(from) // never fails
+	key, err := secret.NewKey(from)
+	if err != nil {
+		return err
+	}
+	var entries []secret.Entry
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		prints, err := key.Prints([]byte(values[name]))
+		if err != nil {
+			return fmt.Errorf("secret %s: %w", name, err)
+		}
+		entries = append(entries, secret.Entry{Name: name, Prints: prints})
+	}
+	s := w.handlers.scanners
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.of[tenant] = tenantScanner{Scanner: secret.NewScanner(key, entries)}
+	return nil
 }
 
 // Handlers carry out what jobs ask for.

@@ -167,15 +167,15 @@ func TestHooksThatMayOnlyEscalate(t *testing.T) {
 	}{
 		{"allow", says(Verdict{Kind: Continue, Reason: "fine"}), false, "", ""},
 		{"escalate", says(HoldFor("odd")), true, "odd", ""},
-		{"deny", says(RejectFor("bad")), true, "bad", "reject was turned"},
-		{"modify", says(Verdict{Kind: Continue, Reason: "cleaner", Changes: []Change{args(`{}`)}}), true, "cleaner", "continue with a change was turned"},
-		{"escalate with a value", says(HoldFor("odd", args(`{}`))), true, "odd", "hold with a change was turned"},
-		{"a verdict of a turn", says(RetryWith("again")), true, "", "retry was turned"},
-		{"an unknown verdict", says(Verdict{Kind: 9, Reason: "x"}), true, "x", "kind(9) was turned"},
-		{"no valid decision", ParseDecision(only.Point, []byte(`{"decision":"maybe","reason":"odd"}`)), true, `"maybe" is no decision`, "wrong_return was turned"},
-		{"a crash", Failed(Crash, "boom"), true, "the hook crashed", "crash was turned"},
-		{"a timeout", Failed(Timeout, "no answer within 2s"), true, "timeout: no answer within 2s", "timeout was turned"},
-		{"nothing at all", Answer{}, true, "", "reject was turned"},
+		{"deny", says(RejectFor("bad")), true, "bad", "a deny was turned"},
+		{"modify", says(Verdict{Kind: Continue, Reason: "cleaner", Changes: []Change{args(`{}`)}}), true, "cleaner", "a modify was turned"},
+		{"escalate with a value", says(HoldFor("odd", args(`{}`))), true, "odd", "an escalate with a new value was turned"},
+		{"a verdict of a turn", says(RetryWith("again")), true, "", "a retry was turned"},
+		{"an unknown verdict", says(Verdict{Kind: 9, Reason: "x"}), true, "x", "a kind(9) was turned"},
+		{"no valid decision", ParseDecision(only.Point, []byte(`{"decision":"maybe","reason":"odd"}`)), true, `"maybe" is no decision`, "a failure was turned"},
+		{"a crash", Failed(Crash, "boom"), true, "the hook crashed", "a failure was turned"},
+		{"a timeout", Failed(Timeout, "no answer within 2s"), true, "timeout: no answer within 2s", "a failure was turned"},
+		{"nothing at all", Answer{}, true, "", "a deny was turned"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			p := pluginCall(`{"n":1}`)

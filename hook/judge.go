@@ -35,21 +35,26 @@ func judge(h *Hook, a *Answer, run *Run) (note string, f *Failure) {
 }
 
 // escalate counts every answer of a hook that may only go on or hold as one of
-// the two: it refuses nothing and changes nothing.
+// the two: it refuses nothing and changes nothing. The note says in the words of
+// plugins what was turned; only their hooks are of this kind.
 func escalate(a *Answer) (note string) {
 	v := &a.Verdict
 	switch {
 	case a.Failure != nil:
-		note = string(a.Failure.Kind)
-	case len(v.Changes) > 0:
-		note = v.Kind.String() + " with a change"
-	case v.Kind == Continue || v.Kind == Hold:
+		note = "a failure"
+	case v.Kind == Hold && len(v.Changes) > 0:
+		note = "an escalate with a new value"
+	case v.Kind == Hold, v.Kind == Continue && len(v.Changes) == 0:
 		return ""
+	case v.Kind == Continue:
+		note = "a modify"
+	case v.Kind == Reject:
+		note = "a deny"
 	default:
-		note = v.Kind.String()
+		note = "a " + v.Kind.String()
 	}
 	*v = HoldFor(v.Reason)
-	return note + " was turned into a hold: the hook may only go on or hold"
+	return note + " was turned into an escalate: the hook may only allow and escalate, and changes nothing"
 }
 
 // check says whether changes fit the point. What is read-only is not looked at:

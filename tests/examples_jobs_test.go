@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -41,34 +42,86 @@ func TestPluginExamples(t *testing.T) {
 	for _, file := range found {
 		dir := filepath.Dir(file)
 		t.Run(filepath.Base(dir), func(t *testing.T) {
-			m, findings := plugin.Read(dir)
-			bench := station.NewWorkbench(station.WorkbenchConfig{Manifest: m, Version: "test", Logger: slog.New(slog.DiscardHandler)})
-			findings = append(findings, bench.Lint(t.Context())...)
-			if err := bench.Close(context.Background()); err != nil {
-				t.Error(err)
-			}
-			var cases []*plugintest.File
-			for _, name := range m.Tests {
-				c, more := plugintest.Read(filepath.Join(dir, name))
-				cases = append(cases, c)
-				findings = append(append(findings, more...), plugintest.Check(c, m)...)
-			}
-			for _, f := range findings {
-				t.Errorf("%s:%d %s: %s", f.File, f.Line, f.Rule, f.Message)
-			}
-			report, err := plugintest.Run(t.Context(), plugintest.Config{Manifest: m, Version: "test", Logger: slog.New(slog.DiscardHandler), Timeout: time.Minute}, cases)
-			if err != nil {
-				t.Fatal(err)
-			}
-			var text strings.Builder
-			if err := report.WriteSummary(&text); err != nil {
-				t.Error(err)
-			}
-			if !report.OK() || len(cases) == 0 {
-				t.Errorf("the cases do not pass:\n%s", text.String())
+			report := tryPlugin(t, dir)
+			if len(report.Files) == 0 {
+				t.Error("there are no cases")
 			}
 			if covered, all := report.Coverage.Counts(); covered != all || all == 0 {
 				t.Errorf("the cases go through %d of %d branches", covered, all)
+			}
+		})
+	}
+}
+
+// tryPlugin lints a plugin, which must have no findings, and runs its cases, which
+// must pass.
+func tryPlugin(t *testing.T, dir string) *plugintest.Report {
+	t.Helper()
+	m, findings := plugin.Read(dir)
+	bench := station.NewWorkbench(station.WorkbenchConfig{Manifest: m, Version: "test", Logger: slog.New(slog.DiscardHandler)})
+	findings = append(findings, bench.Lint(t.Context())...)
+	if err := bench.Close(context.Background()); err != nil {
+		t.Error(err)
+	}
+	var cases []*plugintest.File
+	for _, name := range m.Tests {
+		c, more := plugintest.Read(filepath.Join(dir, name))
+		cases = append(cases, c)
+		findings = append(append(findings, more...), plugintest.Check(c, m)...)
+	}
+	for _, f := range findings {
+		t.Errorf("%s:%d %s: %s", f.File, f.Line, f.Rule, f.Message)
+	}
+	report, err := plugintest.Run(t.Context(), plugintest.Config{Manifest: m, Version: "test", Logger: slog.New(slog.DiscardHandler), Timeout: time.Minute}, cases)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text strings.Builder
+	if err := report.WriteSummary(&text); err != nil {
+		t.Error(err)
+	}
+	if !report.OK() {
+		t.Errorf("the cases do not pass:\n%s", text.String())
+	}
+	return report
+}
+
+// pagePlugin writes the plugin whose files stand in a page, each in a block that
+// begins with its name.
+func pagePlugin(t *testing.T, page string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("..", page))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for _, block := range regexp.MustCompile("(?s)```\\w+\\n# my-policy/([\\w.-]+)\\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
+		if err := os.WriteFile(filepath.Join(dir, block[1]), []byte(block[2]), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// TestPagesHavePluginsThatWork runs what README and docs have people write.
+func TestPagesHavePluginsThatWork(t *testing.T) {
+	needServers(t)
+	for _, page := range []string{"README.md", "docs/plugins.md"} {
+		t.Run(page, func(t *testing.T) {
+			dir := pagePlugin(t, page)
+			tryPlugin(t, dir)
+			s := openExample(t, "judge")
+			if _, err := s.InstallPlugin(t.Context(), exampleCaller, control.PluginOrder{Path: dir}); err != nil {
+				t.Fatal(err)
+			}
+			id := s.start("clerk", "Order 40 lamps")
+			a := s.asked(id)
+			if r := a.Request; r.Tool != "desk.order" || len(r.Reasons) != 1 || r.Reasons[0].By != "my_policy.check" || r.Reasons[0].Text != "a large order" {
+				t.Errorf("a person is asked %+v", r)
+			}
+			s.decide(a, true)
+			if got := s.ended(id); got != "I ordered 40 lamps." {
+				t.Errorf("the answer is %q", got)
 			}
 		})
 	}
@@ -260,7 +313,7 @@ func TestGuardedGithub(t *testing.T) {
 }
 
 // TestJudge runs the example with its real servers.
-func TestJudge(t *testing.T) {
+func TestTheJudge(t *testing.T) {
 	needServers(t)
 	s := openExample(t, "judge")
 	right := s.start("clerk", "Order 4 lamps")

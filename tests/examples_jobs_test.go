@@ -43,8 +43,8 @@ func TestPluginExamples(t *testing.T) {
 		dir := filepath.Dir(file)
 		t.Run(filepath.Base(dir), func(t *testing.T) {
 			report := tryPlugin(t, dir)
-			if len(report.Files) == 0 {
-				t.Error("there are no cases")
+			if report == nil {
+				t.Fatal("there are no cases")
 			}
 			if covered, all := report.Coverage.Counts(); covered != all || all == 0 {
 				t.Errorf("the cases go through %d of %d branches", covered, all)
@@ -54,7 +54,7 @@ func TestPluginExamples(t *testing.T) {
 }
 
 // tryPlugin lints a plugin, which must have no findings, and runs its cases, which
-// must pass.
+// must pass. Without cases it gives nil.
 func tryPlugin(t *testing.T, dir string) *plugintest.Report {
 	t.Helper()
 	m, findings := plugin.Read(dir)
@@ -71,6 +71,9 @@ func tryPlugin(t *testing.T, dir string) *plugintest.Report {
 	}
 	for _, f := range findings {
 		t.Errorf("%s:%d %s: %s", f.File, f.Line, f.Rule, f.Message)
+	}
+	if len(cases) == 0 {
+		return nil
 	}
 	report, err := plugintest.Run(t.Context(), plugintest.Config{Manifest: m, Version: "test", Logger: slog.New(slog.DiscardHandler), Timeout: time.Minute}, cases)
 	if err != nil {

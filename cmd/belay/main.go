@@ -9,6 +9,7 @@
 //	belay hooks my-agent     which hook stands where, and what it did
 //	belay conversation list my-agent  the records: list, show, export, delete
 //
+//	belay dev acme-policy             try its hooks on jobs, in the terminal
 //	belay plugin install acme-policy  let its hooks watch the jobs of a tenant; also lint, inspect, test
 //	belay policy apply policy.yaml    what agents may call, and when a person is asked; also lint, explain
 //	belay job run acme-merger         a durable job of an agent

@@ -60,19 +60,17 @@ func question(t *testing.T, s *Station, name string, told bool) {
 	t.Helper()
 	ctx, now := t.Context(), s.cfg.Clock()
 	id := job.ID{Tenant: "main", Job: name}
-	flow := "agent"
-	if told { // beside an engine that is at work: it cannot run this one
-		flow = "test"
-	}
-	if err := s.journal.Create(ctx, job.Order{ID: id, Flow: flow, Shape: 1, Agent: "merger", Created: now}); err != nil {
-		t.Fatal(err)
-	}
-	var got []job.Lease
-	for ctx.Err() == nil && len(got) == 0 { // the engine may have it for a moment
-		var err error
-		if got, err = s.journal.Claim(ctx, job.Claim{Owner: "test", Now: now, Until: now.Add(time.Hour), Limit: 1}); err != nil {
+	if told { // the engine must not take the job
+		if err := s.engine.Close(ctx); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if err := s.journal.Create(ctx, job.Order{ID: id, Flow: "agent", Shape: 1, Agent: "merger", Created: now}); err != nil {
+		t.Fatal(err)
+	}
+	got, err := s.journal.Claim(ctx, job.Claim{Owner: "test", Now: now, Until: now.Add(time.Hour), Limit: 1})
+	if err != nil || len(got) != 1 {
+		t.Fatal(got, err)
 	}
 	q := job.Question{Key: "pre/person", Kind: approval.Question, Until: now.Add(24 * time.Hour), Input: rawjson.Must(approval.Request{
 		Kind: approval.Hook, Job: name, Agent: "merger", Event: "pre_tool_call", Tool: "git.push", Role: "approver",

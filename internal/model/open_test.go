@@ -20,7 +20,9 @@ func TestNamed(t *testing.T) {
 }
 
 func TestWithKey(t *testing.T) {
-	lookup := func(variable string) string { return map[string]string{"OPENAI_API_KEY": "own", "OTHER": "other"}[variable] }
+	lookup := func(variable string) string {
+		return map[string]string{"OPENAI_API_KEY": "own", "OTHER": "other"}[variable]
+	}
 	for name, tt := range map[string]struct{ provider, variable, key, missing string }{
 		"the provider's": {"openai", "", "own", ""},
 		"the one named":  {"openai", "OTHER", "other", ""},

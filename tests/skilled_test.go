@@ -15,7 +15,6 @@ import (
 var (
 	finishes = apptest.Call("complete_skill", nil)
 	quits    = apptest.Call("cancel_skill", nil)
-	listens  = apptest.Call("listen", nil)
 )
 
 func starts(target string) apptest.Answer {

@@ -26,7 +26,7 @@ type Mention struct {
 	Start, End int // bytes of the text, from the @
 }
 
-var mention = regexp.MustCompile("@(skill|block|tool|memory)\\.([A-Za-z0-9_](?:[A-Za-z0-9_-]*[A-Za-z0-9_])?)(?:\\.([A-Za-z_][A-Za-z0-9_]*))?")
+var mention = regexp.MustCompile(`@(skill|block|tool|memory)\.([A-Za-z0-9_](?:[A-Za-z0-9_-]*[A-Za-z0-9_])?)(?:\.([A-Za-z_][A-Za-z0-9_]*))?`)
 
 // Mentions finds the mentions of a text, in order. An address such as
 // me@skill.example is none.

@@ -97,7 +97,9 @@ def test_what_is_written_once_stays():
     memory.set("a", "x")
     assert memory.writes == {}
     for name, value in (("a", "y"), ("project.a", None), ("b", 1)):
-        with pytest.raises(MemoryAlreadySet, match=r"^Project memory field '[ab]' is already set") as raised:
+        with pytest.raises(
+            MemoryAlreadySet, match=r"^Project memory field '[ab]' is already set"
+        ) as raised:
             memory.set(name, value)
         assert "'y'" not in str(raised.value)
     with pytest.raises(MemoryAlreadySet):

@@ -18,15 +18,21 @@ import (
 // StartJob starts a job. What applies to it is read now and pinned: hooks, policy
 // and the snapshots of the plugins.
 func (s *Station) StartJob(ctx context.Context, c control.Caller, o control.JobOrder) (job.ID, error) {
-	spec, err := s.spec(ctx, c, o)
-	if err != nil {
-		return job.ID{}, err
-	}
-	id, err := s.engine.Submit(ctx, job.Order{ID: job.ID{Tenant: c.Tenant, Job: o.ID}, Flow: agentjob.Flow, Agent: o.Agent, Input: rawjson.Must(spec), Deadline: o.Deadline})
+	id, err := s.submit(ctx, c, o)
 	if err != nil {
 		return id, err
 	}
 	return id, s.store.Record(ctx, audit.Fact{Tenant: c.Tenant, Actor: c.Name, Action: audit.JobStarted, Subject: id.Job, Data: audit.Data{"agent": o.Agent}})
+}
+
+func (s *Station) submit(ctx context.Context, c control.Caller, o control.JobOrder) (job.ID, error) {
+	s.pinning.RLock()
+	defer s.pinning.RUnlock()
+	spec, err := s.spec(ctx, c, o)
+	if err != nil {
+		return job.ID{}, err
+	}
+	return s.engine.Submit(ctx, job.Order{ID: job.ID{Tenant: c.Tenant, Job: o.ID}, Flow: agentjob.Flow, Agent: o.Agent, Input: rawjson.Must(spec), Deadline: o.Deadline})
 }
 
 func (s *Station) spec(ctx context.Context, c control.Caller, o control.JobOrder) (*agentjob.Spec, error) {

@@ -64,6 +64,7 @@ func (s *Station) install(ctx context.Context, tenant, dir string, o InstallOpti
 	if err != nil {
 		return Installed{}, err
 	}
+	s.sweep(ctx)
 	m, err = s.manifest(digest)
 	return Installed{p, m}, err
 }
@@ -194,7 +195,9 @@ func (s *Station) remove(ctx context.Context, tenant, name, by string, force boo
 			return control.Refuse(control.Conflict, "jobs that pinned the plugin run: "+strings.Join(pinned, ", "), "wait for their end, cancel them, or remove it with --force")
 		}
 	}
-	return s.store.RemovePlugin(ctx, tenant, name, by, force)
+	err := s.store.RemovePlugin(ctx, tenant, name, by, force)
+	s.sweep(ctx)
+	return err
 }
 
 // pinned are the jobs under way that a plugin's hooks or tools belong to.

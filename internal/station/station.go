@@ -63,7 +63,9 @@ type Station struct {
 	scanners *scanners
 	teller   *teller // nil when the station is idle
 
-	backups sync.Mutex // held while one is made
+	backups  sync.Mutex     // held while one is made
+	pinning  sync.RWMutex   // read-held while a job is pinned and made
+	sweeping sync.WaitGroup // of processes that nobody needs any more
 
 	mu        sync.Mutex
 	manifests map[string]*plugin.Manifest // by the snapshot's digest
@@ -165,6 +167,7 @@ func (s *Station) addition(a agentjob.Addition) (*policy.Policy, error) {
 // Close lets running steps end and lets go of everything. Jobs that wait go on
 // with the next owner.
 func (s *Station) Close(ctx context.Context) error {
+	defer s.sweeping.Wait() // it is bounded
 	return errors.Join(s.engine.Close(ctx), s.teller.close(ctx), s.folders.close(ctx), s.servers.close(ctx), s.models.close(), s.store.Close())
 }
 

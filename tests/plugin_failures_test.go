@@ -85,15 +85,15 @@ async def late(event: dict, ctx: Context) -> str:
 server.run()
 `
 
-// badServer is a small server whose one function does what harms the server. Its
-// first argument says what.
+// badServer is a small server whose hook does what harms the server. Its first
+// argument says what.
 const badServer = `
 import json, pathlib, sys, time
 
 HERE = pathlib.Path(os.environ["PROBE"])
 NAME = sys.argv[1]
 DIED = HERE / ("died-" + NAME)
-FUNCTION = {"name": "naughty", "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": True, "openWorldHint": False}}
+FUNCTIONS = [{"name": name, "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": True, "openWorldHint": False}} for name in ("naughty", "look")]
 
 
 def write(line):
@@ -114,8 +114,11 @@ def misbehave(id):
     match NAME:
         case "exits":
             os._exit(3)
-        case "flood":
+        case "large":
             decide(id, "x" * 50_000_000)
+            return
+        case "flood":
+            decide(id, "x" * 60_000_000)
         case "grandchild":
             if os.fork() == 0:
                 time.sleep(600)
@@ -143,7 +146,9 @@ for line in sys.stdin:
         case "initialize":
             answer(m["id"], {"protocolVersion": m["params"]["protocolVersion"], "capabilities": {"tools": {}}, "serverInfo": {"name": NAME, "version": "1"}})
         case "tools/list":
-            answer(m["id"], {"tools": [FUNCTION]})
+            answer(m["id"], {"tools": FUNCTIONS})
+        case "tools/call" if m["params"]["name"] == "look":
+            answer(m["id"], {"content": [{"type": "text", "text": "seen"}]})
         case "tools/call":
             misbehave(m["id"])
         case "ping":
@@ -158,7 +163,6 @@ type aFailure struct {
 	limit  string
 	reason string // what the reason says; "" when the hook answers allow after all
 	record string // what the history says; reason when it says the same
-	listed bool   // the history says it where the tools were asked what they offer
 }
 
 func (f aFailure) look() string { return "look_" + f.kind }
@@ -170,10 +174,7 @@ var hookFailures = []aFailure{
 	{kind: "exits", tool: "exits", reason: "crashed", record: "status 3"},
 	{kind: "raises", reason: "crashed", record: "naughty"},
 	{kind: "missing", call: "nobody", reason: "crashed", record: "nobody"},
-	{kind: "flood", tool: "flood", limit: "20s", reason: "more than 16 MiB"},
 	{kind: "grandchild", tool: "grandchild", limit: "20s", reason: "crashed", record: "status 5"},
-	{kind: "hangs", tool: "hangs", reason: "not ready within", listed: true},
-	{kind: "absent", tool: "absent", reason: "no-such-program", listed: true},
 	{kind: "garbage", reason: "no JSON object"},
 	{kind: "misspelled", reason: `"dney" is no decision`},
 	{kind: "explained", reason: "it is late"},
@@ -191,8 +192,8 @@ var hookFailures = []aFailure{
 // to failures as their names say.
 func failing(t *testing.T) *jobs {
 	var m strings.Builder
-	m.WriteString("name: acme\ntools:\n  - {id: probe, mcp: [python, probe.py]}\n  - {id: absent, mcp: [./no-such-program]}\n")
-	for _, tool := range []string{"exits", "flood", "grandchild", "hangs", "reborn", "banner", "twice"} {
+	m.WriteString("name: acme\ntools:\n  - {id: probe, mcp: [python, probe.py]}\n")
+	for _, tool := range []string{"exits", "flood", "large", "grandchild", "reborn", "banner", "twice"} {
 		fmt.Fprintf(&m, "  - {id: %s, mcp: [python, bad.py, %s]}\n", tool, tool)
 	}
 	m.WriteString("agents:\n")
@@ -220,16 +221,20 @@ func failing(t *testing.T) *jobs {
 			m.WriteString("}\n")
 		}
 	}
-	fmt.Fprintf(&m, "  - {on: pre_tool_call, call: reborn.naughty, match: {tools: [probe.look_reborn]}, timeout: 1s}\n")
-	kinds = append(kinds, "reborn")
+	for kind, limit := range map[string]string{"reborn": "1s", "flood": "30s", "large": "30s"} {
+		fmt.Fprintf(&m, "  - {on: pre_tool_call, call: %s.naughty, match: {tools: [probe.look_%s]}, timeout: %s}\n", kind, kind, limit)
+		kinds = append(kinds, kind)
+	}
 	reborn := does("probe.look_reborn", "{}")
-	model := &playing{list: []chat.Response{does(batch...), says("Done.")}, by: map[string][]chat.Response{"reborn": {reborn, reborn, says("Done.")}}}
+	model := &playing{list: []chat.Response{does(batch...), says("Done.")}, by: map[string][]chat.Response{
+		"reborn": {reborn, reborn, says("Done.")},
+		"much":   {does("probe.look_flood", "{}", "probe.look_large", "{}"), says("Done.")},
+	}}
 	j := newJobs(t, model)
 	list, _ := json.Marshal(kinds)
 	j.server("probe.py", "KINDS = "+string(list)+"\n"+badProbe)
 	j.server("bad.py", badServer)
 	j.manifest(m.String())
-	j.config = func(c *station.Config) { c.StartLimit = 15 * time.Second }
 	j.open()
 	j.install()
 	j.policy("rules:\n  - {name: unknown, tools: [probe.nobody], verdict: allow}\n")
@@ -296,19 +301,15 @@ func TestHooksThatFail(t *testing.T) {
 		})
 		t.Run("P62 P65 "+f.kind+" is in the history", func(t *testing.T) {
 			for name, id := range ids {
-				key := fmt.Sprintf("agent/0/call/%d/pre/", i)
-				if f.listed {
-					key = "functions"
-				}
-				a := j.answerOf(id, key)
+				a := j.answerOf(id, fmt.Sprintf("agent/0/call/%d/pre/", i))
 				said := string(a.Value)
 				if a.Failure != nil {
 					said = a.Failure.Kind + ": " + a.Failure.Message
 				}
-				if want := cmp.Or(f.record, f.reason); a.Failure != nil && !strings.Contains(said, want) || f.listed && !strings.Contains(said, want) {
+				if want := cmp.Or(f.record, f.reason); a.Failure != nil && !strings.Contains(said, want) {
 					t.Errorf("%s: the history has %s, want %q", name, said, want)
 				}
-				if bad := f.limit != "" || f.tool != ""; bad && f.reason != "" && !f.listed && a.Failure == nil {
+				if bad := f.limit != "" || f.tool != ""; bad && f.reason != "" && a.Failure == nil {
 					t.Errorf("%s: the history has %s", name, said)
 				}
 			}
@@ -324,6 +325,19 @@ func TestHooksThatFail(t *testing.T) {
 			t.Errorf("asked %v", asked)
 		}
 	})
+	t.Run("P61 P62 P65 50 MB and more", func(t *testing.T) {
+		id := j.startOf("deny", "much")
+		completed(t, j.end(id), "Done.")
+		got := j.readsOf("much")
+		for i, why := range []string{"sent a message of more than 48 MiB", "is no decision"} {
+			if len(got) != 2 || !strings.Contains(got[i], "was not made") || !strings.Contains(got[i], why) || len(got[i]) > 1000 {
+				t.Errorf("the model read %.1000q, which should say %q", got, why)
+			}
+		}
+		if a := j.answerOf(id, "agent/0/call/0/pre/"); a.Failure == nil || !strings.Contains(a.Failure.Message, "48 MiB") {
+			t.Errorf("the history has %+v", a.Failure)
+		}
+	})
 	t.Run("P64 a late answer changes nothing", func(t *testing.T) {
 		until(t, "the server was sent the cancellations", func() bool { return len(j.asked("cancelled")) == 3 })
 		until(t, "their answers came", func() bool { return strings.Contains(j.log.String(), "answered what nobody waits for") })
@@ -334,6 +348,70 @@ func TestHooksThatFail(t *testing.T) {
 			}
 			if r, err := j.st.Replay(t.Context(), id); err != nil || len(r.Differences) > 0 {
 				t.Errorf("%s: replayed %+v, %v", name, r, err)
+			}
+		}
+	})
+}
+
+const notStarting = `name: acme
+tools:
+  - {id: probe, mcp: [python, bad.py, fine]}
+  - {id: hangs, mcp: [python, bad.py, hangs]}
+  - {id: absent, mcp: [./no-such-program]}
+agents:
+  - {id: allow, instructions: Work., model: m, tools: ["probe.*"]}
+  - {id: deny, instructions: Work., model: m, tools: ["probe.*"]}
+  - {id: escalate, instructions: Work., model: m, tools: ["probe.*"]}
+hooks:
+  - {on: pre_tool_call, call: hangs.naughty, match: {agents: [allow]}, on_timeout: allow}
+  - {on: pre_tool_call, call: absent.naughty, match: {agents: [deny]}}
+  - {on: pre_tool_call, call: hangs.naughty, match: {agents: [escalate]}, on_timeout: escalate}
+  - {on: post_tool_call, call: absent.naughty, match: {agents: [escalate]}, on_timeout: escalate}
+`
+
+func TestHooksWhoseServersDoNotStart(t *testing.T) {
+	t.Parallel()
+	j := newJobs(t, &playing{list: []chat.Response{does("probe.look", "{}"), says("Done.")}})
+	j.server("bad.py", badServer)
+	j.manifest(notStarting)
+	j.config = func(c *station.Config) { c.StartLimit = 5 * time.Second }
+	j.open()
+	j.install()
+	ids := map[string]job.ID{}
+	for _, name := range []string{"allow", "deny", "escalate"} {
+		ids[name] = j.startOf(name, name)
+	}
+	t.Run("P63 P85 a server that is not ready in time, on_timeout: allow", func(t *testing.T) {
+		completed(t, j.end(ids["allow"]), "Done.")
+		j.read(t, "allow", "seen")
+	})
+	t.Run("P65 P85 a program that is not there, on_timeout: deny", func(t *testing.T) {
+		completed(t, j.end(ids["deny"]), "Done.")
+		if got := j.readsOf("deny"); len(got) != 1 || !strings.Contains(got[0], "hook absent.naughty denied it: ") || !strings.Contains(got[0], "no-such-program") {
+			t.Errorf("the model read %q", got)
+		}
+	})
+	t.Run("P63 P65 P85 a server that is not ready in time, on_timeout: escalate", func(t *testing.T) {
+		before := j.waitsIn(ids["escalate"])
+		if r := before.Request; r.Kind != approval.Hook || r.Event != "pre_tool_call" || !strings.Contains(r.Reasons[0].Text, "was not ready within 5s") {
+			t.Errorf("asked %+v", r)
+		}
+		j.decide(before, approval.Answer{Yes: true})
+		after := j.waitsIn(ids["escalate"], before)
+		if r := after.Request; r.Event != "post_tool_call" || string(r.Value) != `"seen"` {
+			t.Errorf("asked %+v", r)
+		}
+		j.decide(after, approval.Answer{})
+		completed(t, j.end(ids["escalate"]), "Done.")
+		if got := j.readsOf("escalate"); len(got) != 1 || strings.Contains(got[0], "seen") || !strings.HasSuffix(got[0], " A person refused it.") {
+			t.Errorf("the model read %q", got)
+		}
+	})
+	t.Run("P62 the history says why", func(t *testing.T) {
+		for name, id := range ids {
+			listed := string(j.answerOf(id, "functions").Value)
+			if !strings.Contains(listed, "was not ready within 5s") || !strings.Contains(listed, "no-such-program") {
+				t.Errorf("%s: %s", name, listed)
 			}
 		}
 	})

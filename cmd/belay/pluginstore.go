@@ -173,14 +173,15 @@ func newPluginRemove() *cobra.Command {
 		Use:   "remove NAME",
 		Short: "Take a plugin out of the tenant",
 		Long: `Remove is refused while jobs run that pinned the plugin. With --force it is taken
-out all the same; those jobs go on with the snapshot that they started with.`,
+out all the same: in those jobs its hooks fail from then on, so that their on_timeout
+decides, and its tools cannot be reached.`,
 		Args: oneName,
 		RunE: func(c *cobra.Command, args []string) error {
 			return f.with(c, false, func(ctx context.Context, d *desk) error {
 				if err := d.RemovePlugin(ctx, args[0], force); err != nil {
 					return err
 				}
-				fmt.Fprintf(c.OutOrStdout(), "removed %s: its hooks watch no new job\n", args[0])
+				fmt.Fprintf(c.OutOrStdout(), "removed %s\n", args[0])
 				return nil
 			})
 		},

@@ -32,7 +32,8 @@ type servers struct {
 	limit   time.Duration    // for a server to become ready; 0 for the usual
 	loose   *plugin.Manifest // a plugin that is no snapshot, in place of all of them; nil for none
 
-	secrets values // nil for none
+	secrets values    // nil for none
+	plugins installed // nil when there are no tenants
 
 	mu      sync.Mutex
 	open    map[serverKey]*mcphost.Server
@@ -44,6 +45,24 @@ type servers struct {
 // values gives the secrets of tenants. [sqlstore.ErrNoSecret].
 type values interface {
 	SecretValue(ctx context.Context, tenant, name string) (value string, version int64, err error)
+}
+
+// installed gives the plugins of tenants. [sqlstore.ErrNoPlugin].
+type installed interface {
+	Plugin(ctx context.Context, tenant, name string) (sqlstore.Plugin, error)
+}
+
+// removed is an error when a tenant has the plugin of a tool no more: then nothing
+// of it is asked or run, also for jobs that pinned it.
+func (s *servers) removed(ctx context.Context, tenant string, t agentjob.Tool) error {
+	if s.plugins == nil {
+		return nil
+	}
+	_, err := s.plugins.Plugin(ctx, tenant, t.Plugin)
+	if errors.Is(err, sqlstore.ErrNoPlugin) {
+		return fmt.Errorf("its plugin %s was removed", t.Plugin)
+	}
+	return err
 }
 
 // serverKey tells servers apart. tenant and given are set when it gets secrets: whose,
@@ -81,6 +100,9 @@ func (s *servers) manifest(t agentjob.Tool) (*plugin.Manifest, error) {
 
 // get gives the server of a tool for a tenant.
 func (s *servers) get(ctx context.Context, tenant string, t agentjob.Tool) (*mcphost.Server, error) {
+	if err := s.removed(ctx, tenant, t); err != nil {
+		return nil, err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -116,7 +138,7 @@ func (s *servers) get(ctx context.Context, tenant string, t agentjob.Tool) (*mcp
 	if err != nil {
 		return nil, err
 	}
-	cfg.ID, cfg.Logger, cfg.Version, cfg.MaxMessage = t.ID, s.log.With("plugin", t.Plugin), s.version, maxMessage
+	cfg.ID, cfg.Logger, cfg.Version, cfg.MaxMessage, cfg.StartTimeout = t.ID, s.log.With("plugin", t.Plugin), s.version, maxMessage, s.limit
 	server, err := mcphost.Open(cfg)
 	if err != nil {
 		return nil, err

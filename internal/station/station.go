@@ -122,7 +122,7 @@ func Open(ctx context.Context, cfg Config) (_ *Station, err error) {
 	}
 	s.journal = s.store.Jobs()
 	s.servers = newServers(filepath.Join(cfg.Data, "plugins"), cfg.Version, cfg.Logger)
-	s.servers.secrets = s.store
+	s.servers.secrets, s.servers.plugins = s.store, s.store
 	s.servers.limit = cfg.StartLimit
 	s.models = &models{station: s, open: map[string]chat.Model{}}
 	s.flows = job.NewFlows(agentjob.New(agentjob.Pinned{Addition: s.addition}))

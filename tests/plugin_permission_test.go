@@ -64,6 +64,9 @@ func (j *jobs) waitsIn(id job.ID, decided ...control.Approval) control.Approval 
 	j.t.Helper()
 	var found control.Approval
 	until(j.t, "an approval waits in the job", func() bool {
+		if h, err := j.st.History(j.t.Context(), id); err != nil || h.Job.State.Ended() {
+			j.t.Fatalf("the job ended as %+v, %v", h.Job.End, err)
+		}
 		all, err := j.st.Approvals(j.t.Context(), id.Tenant, control.ApprovalFilter{Waiting: true, Job: id.Job})
 		if err != nil {
 			j.t.Fatal(err)

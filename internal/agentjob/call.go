@@ -28,7 +28,7 @@ type attempt struct {
 
 // call takes one call through its gates and makes it. It runs beside others.
 func (r *run) call(s job.Steps, c loop.Call, earlier []policy.Past) (attempt, error) {
-	full := fullName(c.Name)
+	full := r.fullName(c.Name)
 	t := &toolCall{run: r, steps: s, key: "agent/" + c.Key, full: full, args: c.Arguments, fn: r.function(full)}
 	refuse := func(format string, args ...any) (attempt, error) {
 		return attempt{out: loop.Outcome{Arguments: t.args, Value: fmt.Sprintf(format, args...), IsError: true},
@@ -56,7 +56,7 @@ func (r *run) call(s job.Steps, c loop.Call, earlier []policy.Past) (attempt, er
 // early is what the model reads of a call that no hook is asked about, since it is
 // not made anyway; "" of any other.
 func (r *run) early(c loop.Call) string {
-	full := fullName(c.Name)
+	full := r.fullName(c.Name)
 	switch {
 	case !c.Offered || r.function(full) == nil:
 		return fmt.Sprintf("Error: there is no tool named %q. Nothing was done.", c.Name)

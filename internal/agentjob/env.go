@@ -80,7 +80,7 @@ func (e *env) Begin(batch []loop.Call) error {
 		m.Content, e.filler = &text, ""
 	}
 	for _, c := range batch {
-		m.ToolCalls = append(m.ToolCalls, messageCall{ID: c.ID, Type: "function", Function: messageFunction{wireName(c.Name), string(c.Arguments)}})
+		m.ToolCalls = append(m.ToolCalls, messageCall{ID: c.ID, Type: "function", Function: messageFunction{e.wireName(c.Name), string(c.Arguments)}})
 	}
 	e.messages = append(e.messages, rawjson.Must(m))
 	return nil
@@ -102,7 +102,7 @@ func (e *env) DispatchAll(batch []loop.Call) ([]loop.Outcome, error) {
 	err := e.inGroups(batch, func(i int, r *run, s job.Steps) (err error) {
 		earlier := append([]policy.Past(nil), e.past...)
 		for _, c := range batch[:i] { // decided beside this one
-			earlier = append(earlier, policy.Past{Tool: fullName(c.Name), Outcome: policy.Pending, Arguments: c.Arguments})
+			earlier = append(earlier, policy.Past{Tool: e.fullName(c.Name), Outcome: policy.Pending, Arguments: c.Arguments})
 		}
 		attempts[i], err = r.call(s, batch[i], earlier)
 		return err

@@ -63,7 +63,7 @@ func (r *run) grouped(batch []loop.Call) []group {
 	for i, c := range batch {
 		g := group{calls: []int{i}}
 		if r.early(c) == "" { // else no hook is asked
-			g.ask = r.undecided(hook.Who{Agent: r.spec.Agent.Name, Tool: fullName(c.Name)}, hook.PreToolCall, hook.PostToolCall)
+			g.ask = r.undecided(hook.Who{Agent: r.spec.Agent.Name, Tool: r.fullName(c.Name)}, hook.PreToolCall, hook.PostToolCall)
 		}
 		var apart []group
 		for _, other := range groups {

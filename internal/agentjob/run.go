@@ -284,19 +284,30 @@ func (r *run) offered() []chat.Tool {
 		if len(schema) == 0 {
 			schema = json.RawMessage(`{"type":"object"}`)
 		}
-		out = append(out, chat.Tool{Name: wireName(f.Full()), Description: f.Description, Parameters: schema})
+		out = append(out, chat.Tool{Name: r.wireName(f.Full()), Description: f.Description, Parameters: schema})
 	}
 	return out
 }
 
-// Providers take no dot in a tool's name, so on the wire it is two underscores.
+// Providers take no dot in a tool's name, so on the wire it is two underscores. The
+// tools of the agent's own folder have their plain names, so that its hooks meet
+// those that they meet in conversations.
 const wireDot = "__"
 
-func wireName(full string) string { return strings.Replace(full, ".", wireDot, 1) }
+func (r *run) wireName(full string) string {
+	tool, function, _ := strings.Cut(full, ".")
+	if r.spec.Agent.Folder != nil && tool == r.spec.Agent.Name && function != "" && !strings.Contains(function, wireDot) && !strings.Contains(function, ".") {
+		return function
+	}
+	return strings.Replace(full, ".", wireDot, 1)
+}
 
-func fullName(wire string) string {
-	if strings.Contains(wire, ".") {
+func (r *run) fullName(wire string) string {
+	switch {
+	case strings.Contains(wire, "."):
 		return wire
+	case r.spec.Agent.Folder != nil && !strings.Contains(wire, wireDot):
+		return r.spec.Agent.Name + "." + wire
 	}
 	return strings.Replace(wire, wireDot, ".", 1)
 }

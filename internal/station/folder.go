@@ -47,7 +47,7 @@ func (f *folders) get(ctx context.Context, ref agentjob.Folder) (*openFolder, er
 	dir := filepath.Join(f.station.servers.dir(ref.Digest), filepath.FromSlash(ref.Path))
 	spec, findings := agent.Read(dir)
 	if finding.HasErrors(findings) {
-		return nil, &FindingsError{"the agent folder of plugin " + ref.Plugin, findings}
+		return nil, faulty(ref, findings)
 	}
 	if spec.Skills != nil && len(spec.Skills.Skills) > 0 {
 		return nil, fmt.Errorf("agent folder %s has skills, which are for conversations: a job has instructions alone", ref.Path)
@@ -57,7 +57,7 @@ func (f *folders) get(ctx context.Context, ref agentjob.Folder) (*openFolder, er
 		return nil, err
 	}
 	if found := host.Findings(); finding.HasErrors(found) {
-		return nil, errors.Join(&FindingsError{"the agent folder of plugin " + ref.Plugin, found}, host.Close(ctx))
+		return nil, errors.Join(faulty(ref, found), host.Close(ctx))
 	}
 	engine, err := hook.NewEngine(nil, host.Hooks()...)
 	if err != nil {
@@ -66,6 +66,13 @@ func (f *folders) get(ctx context.Context, ref agentjob.Folder) (*openFolder, er
 	o := &openFolder{spec: spec, host: host, engine: engine}
 	f.open[ref] = o
 	return o, nil
+}
+
+// faulty names the first error of a folder: how a job ended has no room for findings.
+func faulty(ref agentjob.Folder, findings []finding.Finding) error {
+	at := slices.IndexFunc(findings, func(f finding.Finding) bool { return f.Severity == finding.Error })
+	first := findings[at]
+	return fmt.Errorf("the agent folder %s of plugin %s has errors: %s:%d: %s; belay check says more", ref.Path, ref.Plugin, first.File, first.Line, first.Message)
 }
 
 func (f *folders) close(ctx context.Context) error {

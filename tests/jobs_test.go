@@ -28,8 +28,9 @@ import (
 // was asked.
 const probeServer = `
 import json, os, pathlib, sys, time
+from typing import Any
 from mcp.server import MCPServer
-from mcp.types import ToolAnnotations
+from mcp.types import TextContent, ToolAnnotations
 
 HERE = pathlib.Path(os.environ["PROBE"])
 server = MCPServer("probe")
@@ -119,6 +120,16 @@ def look(what: str = "") -> str:
     if said == "exit":
         os._exit(4)
     return said
+
+
+@server.tool(annotations=READS)
+def structured(what: str) -> dict[str, Any]:
+    return {"what": what}
+
+
+@server.tool(annotations=READS, structured_output=False)
+def blocks(what: str) -> list:
+    return [TextContent(type="text", text=what), TextContent(type="text", text="more")]
 
 
 server.run()

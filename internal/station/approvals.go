@@ -15,7 +15,7 @@ import (
 	"github.com/belay-run/belay/internal/rawjson"
 )
 
-// waiting is a question that waits for a person.
+// waiting is a question for a person, which waits or did.
 type waiting struct {
 	control.Approval
 	id  job.ID
@@ -34,6 +34,7 @@ func (s *Station) asked(ctx context.Context, tenant string) ([]waiting, error) {
 		if err != nil {
 			return nil, err
 		}
+		s.askers.remember(p.ID, p.Key)
 		out = append(out, waiting{id: p.ID, key: p.Key, Approval: control.Approval{ID: approval.ID(p.ID.Tenant, p.ID.Job, p.Key), Job: p.ID.Job, State: control.Waiting,
 			Asked: p.Asked, Until: p.Until, Request: req, Digest: p.Digest}})
 	}
@@ -94,7 +95,7 @@ func (s *Station) decided(ctx context.Context, tenant string, f control.Approval
 		}
 		for _, a := range questionsOf(h) {
 			if a.State != control.Waiting {
-				out = append(out, a)
+				out = append(out, a.Approval)
 			}
 		}
 	}
@@ -103,8 +104,8 @@ func (s *Station) decided(ctx context.Context, tenant string, f control.Approval
 }
 
 // questionsOf are the approvals of a job, in order.
-func questionsOf(h job.History) []control.Approval {
-	var out []control.Approval
+func questionsOf(h job.History) []waiting {
+	var out []waiting
 	at := map[string]int{}
 	for _, r := range h.Records {
 		switch r.What {
@@ -118,10 +119,11 @@ func questionsOf(h job.History) []control.Approval {
 			if h.Job.State.Ended() || h.Job.Cancel != nil {
 				state = control.Closed
 			}
-			out = append(out, control.Approval{ID: approval.ID(h.Job.Tenant, h.Job.Job, r.Key), Job: h.Job.Job, State: state, Asked: r.At, Until: r.Until, Request: req, Digest: r.Digest})
+			out = append(out, waiting{id: h.Job.ID, key: r.Key, Approval: control.Approval{ID: approval.ID(h.Job.Tenant, h.Job.Job, r.Key), Job: h.Job.Job, State: state,
+				Asked: r.At, Until: r.Until, Request: req, Digest: r.Digest}})
 		case job.Decided:
 			if i, known := at[r.Key]; known {
-				settle(&out[i], r)
+				settle(&out[i].Approval, r)
 			}
 		}
 	}
@@ -152,6 +154,14 @@ func agrees(a approval.Answer) bool {
 
 // Approval implements [control.Approvals].
 func (s *Station) Approval(ctx context.Context, tenant, id string) (control.Approval, error) {
+	w, known, err := s.question(ctx, tenant, id)
+	if err != nil {
+		return control.Approval{}, err
+	}
+	if known {
+		w.Request = s.scanners.maskRequest(ctx, tenant, w.Request)
+		return w.Approval, nil
+	}
 	all, err := s.Approvals(ctx, tenant, control.ApprovalFilter{Waiting: true, Decided: true})
 	if err != nil {
 		return control.Approval{}, err
@@ -164,24 +174,37 @@ func (s *Station) Approval(ctx context.Context, tenant, id string) (control.Appr
 	return control.Approval{}, control.Refuse(control.NotFound, "there is no approval "+id, "belay approval list shows what waits")
 }
 
+// search finds an approval of which nobody remembers who asked.
+func (s *Station) search(ctx context.Context, tenant, id string) (waiting, error) {
+	all, err := s.asked(ctx, tenant)
+	if err != nil {
+		return waiting{}, err
+	}
+	if at := slices.IndexFunc(all, func(w waiting) bool { return w.ID == id }); at >= 0 {
+		return all[at], nil
+	}
+	past, err := s.Approval(ctx, tenant, id)
+	return waiting{Approval: past}, err
+}
+
 // Decide implements [control.Approvals].
 func (s *Station) Decide(ctx context.Context, c control.Caller, id string, seen job.Digest, a approval.Answer) error {
-	all, err := s.asked(ctx, c.Tenant)
+	w, known, err := s.question(ctx, c.Tenant, id)
 	if err != nil {
 		return err
 	}
-	at := slices.IndexFunc(all, func(w waiting) bool { return w.ID == id })
-	if at < 0 {
-		past, err := s.Approval(ctx, c.Tenant, id)
-		if err != nil {
+	if !known {
+		if w, err = s.search(ctx, c.Tenant, id); err != nil {
 			return err
 		}
-		if past.State == control.Closed {
-			return job.ErrEnded
-		}
+	}
+	switch w.State {
+	case control.Waiting:
+	case control.Closed:
+		return job.ErrEnded
+	default:
 		return job.ErrDecided
 	}
-	w := all[at]
 	if need := w.Request.Role; need == access.Admin.String() && !c.Role.Allows(access.Admin) {
 		return control.Refuse(control.Forbidden, "an admin must decide this", "")
 	}

@@ -52,6 +52,7 @@ type Config struct {
 type Station struct {
 	cfg      Config
 	changes  changes
+	askers   askers
 	settings *config.Config
 	store    *sqlstore.Store
 	journal  job.Journal
@@ -143,11 +144,15 @@ func Open(ctx context.Context, cfg Config) (_ *Station, err error) {
 
 // kept hears what jobs have written.
 func (s *Station) kept(id job.ID, records []job.Record) {
+	changed := false
 	for _, r := range records {
-		if r.What == job.Asked || r.What == job.Decided {
-			s.changes.tell(id.Tenant)
-			break
+		if r.What == job.Asked {
+			s.askers.remember(id, r.Key)
 		}
+		changed = changed || r.What == job.Asked || r.What == job.Decided
+	}
+	if changed {
+		s.changes.tell(id.Tenant)
 	}
 	s.teller.kept(id, records)
 	if s.cfg.Kept != nil {

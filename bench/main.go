@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"sort"
 	"time"
 )
@@ -49,6 +50,9 @@ func main() {
 
 func run(ctx context.Context, binary, only string) (ok bool, err error) {
 	ok = true
+	if load := busy(); load > 0 {
+		fmt.Printf("The machine is busy (a load of %.1f on %d CPUs): the figures are too high.\n", load, runtime.NumCPU())
+	}
 	fmt.Printf("%-66s %12s %12s %8s\n", "what", "figure", "budget", "ratio")
 	for _, group := range []struct {
 		name    string
@@ -73,6 +77,19 @@ func run(ctx context.Context, binary, only string) (ok bool, err error) {
 		}
 	}
 	return ok, nil
+}
+
+// busy is the load of a machine that does more than it has CPUs for, else 0.
+func busy() float64 {
+	b, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return 0 // not Linux
+	}
+	var load float64
+	if _, err := fmt.Sscan(string(b), &load); err != nil || load <= float64(runtime.NumCPU()) {
+		return 0
+	}
+	return load
 }
 
 // median runs f n times after a warm-up of n/10 and returns the median time.

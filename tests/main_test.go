@@ -11,6 +11,9 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if part := partOf(os.Getenv); part != nil {
+		part() // this process is a part of a test
+	}
 	goleak.VerifyTestMain(m, goleak.IgnoreCurrent(), goleak.Cleanup(func(status int) { // a search library starts some when it is loaded
 		if built.dir != "" {
 			_ = os.RemoveAll(built.dir) // what is left over harms nobody

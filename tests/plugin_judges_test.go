@@ -23,11 +23,15 @@ tools:
   - {id: probe, mcp: [python, server.py]}
 agents:
   - {id: worker, instructions: Work., model: smart, tools: ["probe.*"]}
-  - {id: plain, instructions: Work., model: smart, tools: ["probe.*"]}
+  - {id: everywhere, instructions: Work., model: smart, tools: ["probe.*"]}
 hooks:
   - {on: job_start, call: probe.check}
   - {on: pre_tool_call, call: probe.judge, decisions: [allow, escalate], timeout: 1s, match: {agents: [worker]}}
   - {on: pre_tool_call, call: probe.second}
+  - {on: job_start, call: probe.judge, decisions: [allow, escalate], match: {agents: [everywhere]}}
+  - {on: pre_llm_call, call: probe.judge, decisions: [allow, escalate], match: {agents: [everywhere]}}
+  - {on: post_tool_call, call: probe.judge, decisions: [allow, escalate], match: {agents: [everywhere]}}
+  - {on: job_end, call: probe.judge, decisions: [allow, escalate], match: {agents: [everywhere]}}
 `
 
 func TestJudges(t *testing.T) {
@@ -59,7 +63,11 @@ func TestJudges(t *testing.T) {
 		answers["judge:pre_tool_call:probe.look:"+c.what] = c.says
 		batch = append(batch, "probe.look", fmt.Sprintf(`{"what": %q}`, c.what))
 	}
-	j := startPlugin(t, judged, &playing{list: []chat.Response{does(batch...), says("Done.")}})
+	j := startPlugin(t, judged, &playing{list: []chat.Response{does(batch...), says("Done.")}, by: map[string][]chat.Response{"everywhere": {look("x"), says("Done.")}}})
+	answers["judge:job_start"] = map[string]any{"decision": "deny", "reason": "bad"}
+	answers["judge:pre_llm_call"] = map[string]any{"decision": "modify", "reason": "bad", "messages": []any{}}
+	answers["judge:post_tool_call"] = map[string]any{"decision": "modify", "reason": "bad", "result": "other"}
+	answers["judge:job_end"] = map[string]any{"decision": "escalate", "reason": "bad", "output": "other"}
 	j.answers(answers)
 	id := j.startOf("worker", "judge them")
 	waiting := map[string]control.Approval{}
@@ -102,6 +110,20 @@ func TestJudges(t *testing.T) {
 			}
 		})
 	}
+	t.Run("P21 at every event", func(t *testing.T) {
+		id := j.startOf("everywhere", "everywhere")
+		var asked []control.Approval
+		for _, event := range []string{"job_start", "pre_llm_call", "post_tool_call", "pre_llm_call", "job_end"} {
+			a := j.waitsIn(id, asked...)
+			if r := a.Request; r.Event != event || len(r.Before) > 0 || r.Reasons[0].Text != "bad" || !strings.Contains(r.Reasons[0].Note, "was turned into an escalate") {
+				t.Errorf("asked %+v, want %s", r, event)
+			}
+			j.decide(a, approval.Answer{Yes: true})
+			asked = append(asked, a)
+		}
+		completed(t, j.end(id), "Done.")
+		j.read(t, "everywhere", "seen x")
+	})
 	for name, hooks := range map[string]string{
 		"another order": "decisions: [escalate, allow]", "deny in it": "decisions: [allow, deny, escalate]", "allow alone": "decisions: [allow]", "no list": "decisions: []",
 		"on_timeout: deny": "decisions: [allow, escalate], on_timeout: deny", "on_timeout: allow": "decisions: [allow, escalate], on_timeout: allow",

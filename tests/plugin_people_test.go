@@ -152,6 +152,21 @@ func TestPeopleDecideAtEveryEvent(t *testing.T) {
 			t.Errorf("the model read %q", got)
 		}
 	})
+	for agent, event := range map[string]string{"start": "job_start", "model": "pre_llm_call", "after": "post_tool_call", "end": "job_end"} {
+		t.Run("P61 P65 a failure at "+event, func(t *testing.T) {
+			j.answers(map[string]any{"check:" + event: map[string]any{"decision": "denied"}})
+			const why = `the hook's answer cannot be used: "denied" is no decision`
+			end := j.end(j.startOf(agent, "failure "+agent))
+			if agent == "after" {
+				completed(t, end, "Done.")
+				if got := j.readsOf("failure after"); len(got) != 1 || !strings.HasPrefix(got[0], "The result of the call to probe.look is withheld: hook probe.check denied it: "+why) {
+					t.Errorf("the model read %q", got)
+				}
+			} else if end.Code != agentjob.HookDenied || !strings.HasPrefix(end.Reason, "probe.check: "+why) {
+				t.Errorf("ended as %+v", end)
+			}
+		})
+	}
 	t.Run("P84 a job that was cancelled has no job_end", func(t *testing.T) {
 		j.answers(map[string]any{"check:pre_tool_call": map[string]any{"decision": "escalate"}})
 		id := j.startOf("before", "cancelled")

@@ -123,6 +123,8 @@ def look(what: str = "") -> str:
     said = answers().get("look:" + what, answers().get("look", "seen " + what))
     if said == "exit":
         os._exit(4)
+    if said == "sleep":
+        time.sleep(20)
     return said
 
 

@@ -7,10 +7,12 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/belay-run/belay/internal/approval"
 	"github.com/belay-run/belay/internal/chat"
 	"github.com/belay-run/belay/internal/job"
+	"github.com/belay-run/belay/internal/station"
 )
 
 func TestResultsOfCalls(t *testing.T) {
@@ -18,18 +20,23 @@ func TestResultsOfCalls(t *testing.T) {
 	x := func(function string) []chat.Response {
 		return []chat.Response{does("probe."+function, `{"what": "x"}`), says("Done.")}
 	}
-	j := startPlugin(t, `name: acme
+	j := newJobs(t, &playing{by: map[string][]chat.Response{
+		"structured": x("structured"), "text": x("look"), "json text": x("act"), "blocks": x("blocks"), "changed": x("blocks"),
+		"died": {look("die"), look("x"), says("Done.")}, "slow": {look("slow"), says("Done.")},
+		"retry": x("act"), "fail": x("act"), "result": x("act"),
+	}})
+	j.config = func(c *station.Config) { c.ToolLimit = 5 * time.Second }
+	j.manifest(`name: acme
 tools:
   - {id: probe, mcp: [python, server.py]}
 agents:
   - {id: worker, instructions: Work., model: m, tools: ["probe.*"]}
 hooks:
   - {on: post_tool_call, call: probe.check}
-`, &playing{by: map[string][]chat.Response{
-		"structured": x("structured"), "text": x("look"), "json text": x("act"), "blocks": x("blocks"), "changed": x("blocks"),
-		"died":  {look("die"), look("x"), says("Done.")},
-		"retry": x("act"), "fail": x("act"), "result": x("act"),
-	}})
+`)
+	j.open()
+	j.install()
+	j.policy(allowTools)
 	event := func(t *testing.T, id job.ID, want any) map[string]any {
 		t.Helper()
 		e := j.askedIn(id, "check")
@@ -74,6 +81,16 @@ hooks:
 		if got := j.approvalsOf(id); len(got) > 0 {
 			t.Errorf("of a function that only reads a person is asked %+v", got[0].Request)
 		}
+	})
+	t.Run("P93 a call that ran out of time is put to the hooks as an error", func(t *testing.T) {
+		j.answers(map[string]any{"look:slow": "sleep"})
+		id := j.start("slow")
+		completed(t, j.end(id), "Done.")
+		const why = "Error: probe.look did not answer within 5s."
+		if e := event(t, id, why); e["is_error"] != true {
+			t.Errorf("asked %v", e)
+		}
+		j.read(t, "slow", why)
 	})
 	const unknown = "The outcome of the call to probe.act is unknown: it was interrupted while it ran, and a person says to treat it as failed."
 	for _, tt := range []struct {

@@ -1,6 +1,7 @@
 package agentjob
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -15,8 +16,10 @@ import (
 	"github.com/belay-run/belay/internal/rawjson"
 )
 
-// toolLimit is how long a tool may take.
+// toolLimit is how long a tool may take, where the job has no limit of its own.
 const toolLimit = 5 * time.Minute
+
+func (r *run) toolLimit() time.Duration { return cmp.Or(r.spec.Agent.Limits.Tool, toolLimit) }
 
 // attempt is what came of one call: the outcome, and what the policy is told of it
 // afterwards.
@@ -215,7 +218,7 @@ func (t *toolCall) make(who hook.Who) (attempt, error) {
 	if ro := t.fn.Annotations.ReadOnly; ro != nil && *ro {
 		once = false
 	}
-	input := rawjson.Must(ToolCall{Job: t.id, Tool: tool, Function: t.fn.Name, Arguments: t.args, Limit: toolLimit})
+	input := rawjson.Must(ToolCall{Job: t.id, Tool: tool, Function: t.fn.Name, Arguments: t.args, Limit: t.toolLimit()})
 	key := t.key + "/tool"
 	var took time.Duration
 	for {
@@ -247,7 +250,7 @@ func (t *toolCall) answer(a job.Answer) (ToolAnswer, error) {
 	if a.Failure != nil {
 		text := fmt.Sprintf("Error: %s failed.", t.full)
 		if a.Failure.Kind == job.TimedOut {
-			text = fmt.Sprintf("Error: %s did not answer within %s.", t.full, toolLimit)
+			text = fmt.Sprintf("Error: %s did not answer within %s.", t.full, t.toolLimit())
 		}
 		return ToolAnswer{Text: text, Value: rawjson.Must(text), IsError: true, Made: a.Failure.Kind != Unavailable}, nil
 	}

@@ -111,6 +111,7 @@ type TurnHook struct {
 type Limits struct {
 	Iterations int           `json:"iterations,omitempty"`
 	ToolCalls  int           `json:"tool_calls,omitempty"`
+	Tool       time.Duration `json:"tool_ns,omitempty"` // of one call of a tool; 0 for five minutes
 	Work       time.Duration `json:"work_ns,omitempty"` // time of models, tools and hooks together; waiting for a person is not counted
 }
 

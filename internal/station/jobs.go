@@ -63,7 +63,7 @@ func (s *Station) spec(ctx context.Context, c control.Caller, o control.JobOrder
 		input = json.RawMessage(`""`)
 	}
 	spec := &agentjob.Spec{Input: input, By: c.Name, Expiry: s.settings.Approvals.Expiry, Agent: agentjob.Agent{Name: a.ID, Plugin: from.Name, Instructions: a.Instructions,
-		Alias: alias, Tools: a.Tools, Limits: agentjob.Limits{Iterations: a.Limits.Iterations, ToolCalls: a.Limits.ToolCalls, Work: a.Limits.WallTime}}}
+		Alias: alias, Tools: a.Tools, Limits: agentjob.Limits{Iterations: a.Limits.Iterations, ToolCalls: a.Limits.ToolCalls, Tool: s.cfg.ToolLimit, Work: a.Limits.WallTime}}}
 	if a.Folder != "" {
 		spec.Agent.Folder = &agentjob.Folder{Plugin: from.Name, Digest: from.Digest, Path: a.Folder}
 		spec.Tools = append(spec.Tools, agentjob.Tool{ID: a.ID, Plugin: from.Name, Digest: from.Digest, Folder: a.Folder})

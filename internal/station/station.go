@@ -44,6 +44,8 @@ type Config struct {
 	Clock  func() time.Time
 	// StartLimit is how long an MCP server may take to become ready; 0 for 30 s.
 	StartLimit time.Duration
+	// ToolLimit is how long a call of a tool may take; 0 for five minutes.
+	ToolLimit time.Duration
 	// Kept is told of what jobs have written.
 	Kept func(job.ID, []job.Record)
 }

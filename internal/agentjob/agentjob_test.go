@@ -31,6 +31,7 @@ type world struct {
 	tools map[string]func(args string) agentjob.ToolAnswer
 	log   []string
 	asked []chat.Request
+	took  time.Duration // by each hook
 }
 
 var yes = true
@@ -87,7 +88,7 @@ func newWorldOf(t *testing.T, pinned agentjob.Pinned) *world {
 			if f == nil {
 				return job.Answer{Failure: &job.Failure{Kind: job.TimedOut, Message: "no answer within 2s"}}, nil
 			}
-			return job.Answer{Value: json.RawMessage(f(event))}, nil
+			return job.Answer{Value: json.RawMessage(f(event)), Took: w.took}, nil
 		},
 		agentjob.KindTool: func(_ context.Context, c job.Call) (job.Answer, error) {
 			var in agentjob.ToolCall
@@ -146,7 +147,7 @@ const openPolicy = "rules:\n  - name: git-is-open\n    tools: [git.merge, git.lo
 func (w *world) start(hooks ...agentjob.Hook) job.ID {
 	w.t.Helper()
 	spec := agentjob.Spec{Agent: agentjob.Agent{Name: "reviewer", Instructions: "Review.", Provider: "openai", Model: "gpt", Tools: []string{"git.*"},
-		Limits: agentjob.Limits{Iterations: 10, ToolCalls: 20}}, Input: json.RawMessage(`"merge it"`), Hooks: hooks,
+		Limits: agentjob.Limits{Iterations: 10, ToolCalls: 20, Work: time.Hour}}, Input: json.RawMessage(`"merge it"`), Hooks: hooks,
 		Tools: []agentjob.Tool{{ID: "git", Plugin: "acme"}, {ID: "guard", Plugin: "acme"}}, Policy: allowMerge(w.t)}
 	input, err := json.Marshal(spec)
 	if err != nil {
@@ -396,6 +397,19 @@ func TestBoundsOfAJob(t *testing.T) {
 	w = newWorld(t)
 	if end := w.wait(w.start()); end.Code != agentjob.ModelError {
 		t.Errorf("ended as %+v", end)
+	}
+}
+
+func TestTimeOfHooksIsWork(t *testing.T) {
+	allow := func(map[string]any) string { return `{"decision":"allow"}` }
+	for took, want := range map[time.Duration]job.State{19 * time.Minute: job.Completed, 21 * time.Minute: job.Failed} {
+		w := newWorld(t)
+		w.took, w.hooks["check"] = took, allow
+		w.says = []chat.Response{called("git__log", `{}`), said("Well.")}
+		end := w.wait(w.start(guard(hook.JobStart, "check"), guard(hook.PreToolCall, "check"), guard(hook.PostToolCall, "check")))
+		if end.State != want || want == job.Failed && (end.Code != agentjob.LimitExceeded || !strings.Contains(end.Reason, "1h0m0s")) {
+			t.Errorf("with hooks of %v: ended as %+v", took, end)
+		}
 	}
 }
 

@@ -21,8 +21,8 @@ const toolLimit = 5 * time.Minute
 
 func (r *run) toolLimit() time.Duration { return cmp.Or(r.spec.Agent.Limits.Tool, toolLimit) }
 
-// attempt is what came of one call: the outcome, and what the policy is told of it
-// afterwards.
+// attempt is what came of one call: the outcome, what the policy is told of it
+// afterwards, and the time of its tool and hooks.
 type attempt struct {
 	out  loop.Outcome
 	past policy.Past
@@ -34,7 +34,7 @@ func (r *run) call(s job.Steps, c loop.Call, earlier []policy.Past) (attempt, er
 	full := r.fullName(c.Name)
 	t := &toolCall{run: r, steps: s, key: "agent/" + c.Key, full: full, args: c.Arguments, fn: r.function(full)}
 	refuse := func(format string, args ...any) (attempt, error) {
-		return attempt{out: loop.Outcome{Arguments: t.args, Value: fmt.Sprintf(format, args...), IsError: true},
+		return attempt{took: t.work, out: loop.Outcome{Arguments: t.args, Value: fmt.Sprintf(format, args...), IsError: true},
 			past: policy.Past{Tool: full, Outcome: policy.NotMade, Arguments: t.args}}, nil
 	}
 	if why := r.early(c); why != "" {
@@ -45,7 +45,7 @@ func (r *run) call(s job.Steps, c loop.Call, earlier []policy.Past) (attempt, er
 	if err != nil {
 		return attempt{}, err
 	}
-	if end.Kind != hook.Continue {
+	if t.work = workOf(end); end.Kind != hook.Continue {
 		return refuse("%s", deniedCall(full, end))
 	}
 	t.args, t.changedBy = end.Payload.Get("arguments"), changers(end)
@@ -85,6 +85,7 @@ type toolCall struct {
 	fn    *Function
 	// changedBy are the hooks that changed the arguments, in order.
 	changedBy []string
+	work      time.Duration // of the hooks before it
 }
 
 // changers are the hooks that changed a chain's payload, each once.
@@ -284,7 +285,7 @@ func (t *toolCall) unknown(key string) (given ToolAnswer, again bool, err error)
 
 // after puts the result to the hooks.
 func (t *toolCall) after(who hook.Who, got ToolAnswer, took time.Duration) (attempt, error) {
-	a := attempt{took: took, out: loop.Outcome{Arguments: t.args, Value: got.Text, IsError: got.IsError, Ran: got.Made, Took: took},
+	a := attempt{took: t.work + took, out: loop.Outcome{Arguments: t.args, Value: got.Text, IsError: got.IsError, Ran: got.Made, Took: took},
 		past: policy.Past{Tool: t.full, Arguments: t.args, Outcome: policy.Succeeded}}
 	if got.IsError {
 		a.past.Outcome = policy.Failed
@@ -302,6 +303,7 @@ func (t *toolCall) after(who hook.Who, got ToolAnswer, took time.Duration) (atte
 		p = p.Set("is_error", true)
 	}
 	end, err := t.chain(t.steps, t.key+"/post", who, p, about{tool: t.full, arguments: t.args})
+	a.took += workOf(end)
 	switch {
 	case err != nil:
 		return a, err

@@ -3,6 +3,7 @@ package agentjob
 import (
 	"encoding/json"
 	"fmt"
+	"time"
 	"unicode/utf8"
 
 	"github.com/belay-run/belay/hook"
@@ -53,6 +54,14 @@ func (r *run) chain(s job.Steps, key string, who hook.Who, p hook.Payload, a abo
 	}
 	st.End.Runs = lines
 	return st.End, r.lookOn(s, key, who, p, a)
+}
+
+// workOf is the time that the hooks of a chain took.
+func workOf(end hook.Result) (took time.Duration) {
+	for _, line := range end.Runs {
+		took += line.Took
+	}
+	return took
 }
 
 // needsText says of an output that it must stay a text.
@@ -122,14 +131,17 @@ func (r *run) askHook(s job.Steps, key string, h *hook.Hook, p hook.Payload, a a
 	}
 	if got.Failure != nil {
 		failed := hook.Failed(failureKind(got.Failure.Kind), "%s", got.Failure.Message)
-		failed.Failure.OwnWords = got.Failure.Kind == Lost
+		failed.Failure.OwnWords, failed.Took = got.Failure.Kind == Lost, got.Took
 		return failed, nil
 	}
 	answer := hook.ParseDecision(p.Point(), got.Value)
+	answer.Took = got.Took
 	for _, c := range answer.Verdict.Changes {
 		if a.harmed != nil {
 			if why := a.harmed(c.Value); why != "" && !d.EscalateOnly { // whose changes never count
-				return hook.Failed(hook.WrongReturn, "%s", why), nil
+				misfit := hook.Failed(hook.WrongReturn, "%s", why)
+				misfit.Took = got.Took
+				return misfit, nil
 			}
 		}
 	}

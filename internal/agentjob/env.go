@@ -159,7 +159,7 @@ func (in *inner) Do(c step.Call) (step.Answer, error) {
 	if err != nil {
 		return a, err
 	}
-	return a, in.run.spend(max(got.Response.Latency, time.Duration(0)))
+	return a, in.run.spend(max(got.Response.Latency, time.Duration(0)) + workOf(end))
 }
 
 // model is what hooks are told of the model.

@@ -181,7 +181,7 @@ func (r *run) gate(point, field string, value json.RawMessage) (json.RawMessage,
 	if end.Kind != hook.Continue {
 		return nil, job.Fail(HookDenied, denied(end))
 	}
-	return end.Payload.Get(field), nil
+	return end.Payload.Get(field), r.spend(workOf(end))
 }
 
 // denied is the reason of a refusal, for people.

@@ -196,6 +196,7 @@ func (s *Station) remove(ctx context.Context, tenant, name, by string, force boo
 		}
 	}
 	err := s.store.RemovePlugin(ctx, tenant, name, by, force)
+	s.servers.forget()
 	s.sweep(ctx)
 	return err
 }

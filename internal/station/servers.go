@@ -40,6 +40,9 @@ type servers struct {
 	env     map[agentjob.Tool][]string // what each reads
 	retired []*mcphost.Server          // with values from before; calls may be under way
 	closed  bool
+
+	there    map[[2]string]bool // tenant and plugin: it is installed. Calls need not ask the store
+	removals int                // how many plugins were removed
 }
 
 // values gives the secrets of tenants. [sqlstore.ErrNoSecret].
@@ -58,11 +61,34 @@ func (s *servers) removed(ctx context.Context, tenant string, t agentjob.Tool) e
 	if s.plugins == nil {
 		return nil
 	}
+	key := [2]string{tenant, t.Plugin}
+	s.mu.Lock()
+	there, removals := s.there[key], s.removals
+	s.mu.Unlock()
+	if there {
+		return nil
+	}
 	_, err := s.plugins.Plugin(ctx, tenant, t.Plugin)
 	if errors.Is(err, sqlstore.ErrNoPlugin) {
 		return fmt.Errorf("its plugin %s was removed", t.Plugin)
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.removals == removals { // none while we looked
+		s.there[key] = true
+	}
+	return nil
+}
+
+// forget drops what is known of which plugins are there: one was removed.
+func (s *servers) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.removals++
+	clear(s.there)
 }
 
 // serverKey tells servers apart. tenant and given are set when it gets secrets: whose,
@@ -73,7 +99,7 @@ type serverKey struct {
 }
 
 func newServers(root, version string, log *slog.Logger) *servers {
-	return &servers{root: root, version: version, log: log, open: map[serverKey]*mcphost.Server{}, env: map[agentjob.Tool][]string{}}
+	return &servers{root: root, version: version, log: log, open: map[serverKey]*mcphost.Server{}, env: map[agentjob.Tool][]string{}, there: map[[2]string]bool{}}
 }
 
 // snapshotName is the folder of a snapshot: digests have a colon, paths should not.

@@ -217,7 +217,10 @@ func jobs(ctx context.Context) ([]figure, error) {
 		return nil, err
 	}
 	defer func() { _ = s.Close(ctx) }() // only figures are lost
-	whole, err := median(20, func() error {
+	fastest := time.Hour
+	whole, err := median(30, func() error {
+		began := time.Now()
+		defer func() { fastest = min(fastest, time.Since(began)) }()
 		id, err := s.StartJob(ctx, benchCaller, control.JobOrder{Agent: "bench", Input: json.RawMessage(`"work"`)})
 		if err != nil {
 			return err
@@ -238,7 +241,7 @@ func jobs(ctx context.Context) ([]figure, error) {
 		return nil, fmt.Errorf("jobs that wait: %w\n%s", err, out)
 	}
 	return []figure{
-		{"a job with 20 tool calls, two hooks each, instant model, p50", in(whole, time.Millisecond), 100, "ms", fmt.Sprintf("  (one sync %.2f ms)", in(sync, time.Millisecond))},
+		{"a job with 20 tool calls, two hooks each, instant model, p50", in(whole, time.Millisecond), 100, "ms", fmt.Sprintf("  (the fastest %.0f ms; one sync %.2f ms)", in(fastest, time.Millisecond), in(sync, time.Millisecond))},
 		{"500 jobs that wait for a person, all processes", w.MB, 300, "MB", ""},
 		{"a decision among them, until its job's next step, p50", w.Resume, 20, "ms", ""},
 	}, nil

@@ -298,7 +298,7 @@ func TestApprovalsEnd(t *testing.T) {
 	j.write(j.data+"/belay.yaml", "approvals: {expiry: 1h}\n")
 	j.open()
 	t.Run("P101 the job's own deadline ends it and closes the approval", func(t *testing.T) {
-		id, err := j.st.StartJob(t.Context(), j.me, control.JobOrder{Agent: "before", Input: json.RawMessage(`"deadline"`), Deadline: time.Now().Add(3 * time.Second)})
+		id, err := j.st.StartJob(t.Context(), j.me, control.JobOrder{Agent: "before", Input: json.RawMessage(`"deadline"`), Deadline: time.Now().Add(20 * time.Second)})
 		if err != nil {
 			t.Fatal(err)
 		}

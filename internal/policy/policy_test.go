@@ -302,6 +302,7 @@ func TestRead(t *testing.T) {
 func TestFindings(t *testing.T) {
 	for name, c := range map[string]struct{ text, rule, place, hint string }{
 		"empty":             {"# nothing", "empty-file", "p.yaml", ""},
+		"a lone null":       {"~", "empty-file", "p.yaml", ""},
 		"a misspelt part":   {"rule: []", "unknown-key", "p.yaml:1:1", `did you mean "rules"?`},
 		"an emptied part":   {"rules:\n", "empty-value", "p.yaml:1:1", ""},
 		"not a list":        {"rules: {tools: [a.b]}", "wrong-type", "p.yaml:1:9", ""},

@@ -70,14 +70,19 @@ func (n *Node) Field(name string) *Node {
 	return nil
 }
 
-// Parse reads a YAML file into a tree. It returns nil when there is nothing in
-// it or it cannot be read; the findings then say why.
+// Parse reads a YAML file into a tree. It returns nil when it cannot be read; the
+// findings then say why. It returns nil without a finding when there is nothing in
+// it, and a lone null, such as ~, is nothing: the callers decide whether a file may
+// be empty, and none must take one for a file with keys.
 func (r *Reader) Parse(data []byte) *Node {
 	text, ok := r.Decode(data)
 	if !ok {
 		return nil
 	}
-	return r.Part(text, 0)
+	if n := r.Part(text, 0); n != nil && n.Kind != Null {
+		return n
+	}
+	return nil
 }
 
 // Part is Parse for YAML that stands in a file of another kind, with that many

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/belay-run/belay/internal/app"
+	"github.com/belay-run/belay/internal/config"
 	"github.com/belay-run/belay/internal/control"
 	"github.com/belay-run/belay/internal/finding"
 	"github.com/belay-run/belay/internal/server"
@@ -34,7 +35,8 @@ new one has findings. SIGTERM and Ctrl-C stop in order: turns under way may end.
 
 Without a folder, it owns the data folder ($BELAY_DATA, else .belay): it runs the
 jobs of all its tenants, also those that belay job run starts beside it, and serves
-the API under /v1 on 127.0.0.1:5006. belay token create makes a token for it.`,
+the API under /v1 on 127.0.0.1:5006. belay token create makes a token for it.
+SIGHUP is ignored.`,
 		Example: `  belay serve my-agent
   belay serve --data /var/lib/belay
   BELAY_TOKEN=$(openssl rand -hex 24) belay serve my-agent --listen 0.0.0.0:5005`,
@@ -90,12 +92,7 @@ func serve(c *cobra.Command, cfg app.Config, scfg server.Config) (err error) {
 		defer cancel()
 		err = errors.Join(err, a.Close(end))
 	}()
-	hup := make(chan os.Signal, 1)
-	signal.Notify(hup, syscall.SIGHUP)
-	defer signal.Stop(hup)
-	done := make(chan struct{})
-	defer close(done)
-	go reloadOn(ctx, hup, done, a, cfg.Logger)
+	defer onHangup(func() { reload(ctx, a, cfg.Logger) })()
 	defer context.AfterFunc(ctx, func() { cfg.Logger.Info("stopping: turns under way may end; a second signal ends them at once") })()
 
 	scfg.Metrics = a.Metrics()
@@ -126,6 +123,9 @@ func (f *flags) serveJobs(c *cobra.Command, listen string) (err error) {
 			return err
 		}
 	}
+	defer onHangup(func() {
+		cfg.Logger.Warn("SIGHUP is ignored: plugins and policies hold as soon as they are installed and applied; " + config.File + " is read at the start")
+	})()
 	st, owner, err := take(ctx, cfg)
 	if err != nil {
 		return explainFiles(c.ErrOrStderr(), err)
@@ -148,20 +148,32 @@ func (f *flags) serveJobs(c *cobra.Command, listen string) (err error) {
 	})
 }
 
-func reloadOn(ctx context.Context, hup <-chan os.Signal, done <-chan struct{}, a *app.App, log *slog.Logger) {
-	for {
-		select {
-		case <-done:
-			return
-		case <-hup:
-			if err := a.Reload(ctx); err != nil {
-				logFindings(log, err)
-				log.Error("the agent could not be loaded again; the old version goes on", "error", err)
-				continue
+// onHangup calls do at each SIGHUP, which would end the program otherwise, until the
+// function that it returns is called.
+func onHangup(do func()) (stop func()) {
+	hup, done := make(chan os.Signal, 1), make(chan struct{})
+	signal.Notify(hup, syscall.SIGHUP)
+	go func() {
+		for {
+			select {
+			case <-done:
+				return
+			case <-hup:
+				do()
 			}
-			log.Info("the agent was loaded again")
 		}
+	}()
+	return func() { signal.Stop(hup); close(done) }
+}
+
+// reload loads an agent's folder again; when it cannot be, the old version goes on.
+func reload(ctx context.Context, a *app.App, log *slog.Logger) {
+	if err := a.Reload(ctx); err != nil {
+		logFindings(log, err)
+		log.Error("the agent could not be loaded again; the old version goes on", "error", err)
+		return
 	}
+	log.Info("the agent was loaded again")
 }
 
 // logFindings says what keeps an agent from being loaded.

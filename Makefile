@@ -5,6 +5,9 @@ SHELL := /bin/bash
 VENV := .build/venv
 PY := $(CURDIR)/$(VENV)/bin/python
 export BELAY_PYTHON ?= $(PY)
+# A Node.js with the packages of the tests' TypeScript server.
+NODE := .build/node
+export BELAY_TEST_NODE ?= $(CURDIR)/$(NODE)
 
 .PHONY: help build demo test lint generate bench fuzz clean
 
@@ -20,7 +23,7 @@ demo: bin/belay $(VENV)/.ready ## run a scripted conversation and a scripted job
 	@echo "A job. Its hooks are MCP functions of a plugin, examples/guarded-github; what they escalate waits for a person."
 	@examples/guarded-github/demo.sh --yes
 
-test: $(VENV)/.ready ## set up, lint, and pass every test (Go with the race detector, Python)
+test: $(VENV)/.ready $(NODE)/.ready ## set up, lint, and pass every test (Go with the race detector, Python)
 	@bash .ci/check
 
 lint: $(VENV)/.ready ## check format, vet, staticcheck, ruff and mypy
@@ -48,4 +51,8 @@ $(VENV)/.ready: sdk/python/pyproject.toml sdk/python/requirements-dev.txt
 	python3 -c 'import sys; sys.exit(sys.version_info < (3, 11) and "belay needs Python 3.11 or newer: put one first on the PATH")'
 	python3 -m venv $(VENV)
 	$(PY) -m pip install --quiet --disable-pip-version-check -r sdk/python/requirements-dev.txt
+	@touch $@
+
+$(NODE)/.ready: $(VENV)/.ready tests/testdata/sdks/package.json tests/testdata/sdks/package-lock.json
+	@bash .ci/node $(PY) $(NODE)
 	@touch $@

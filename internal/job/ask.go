@@ -116,7 +116,7 @@ func (run *Run) ask(c Call, to *Answer) error {
 	try := run.entries[c.Key].tries
 	run.mu.Unlock()
 	run.hold()
-	ctx := context.WithValue(run.asking, attemptKey{}, Attempt{run.lease.ID, c.Key, try})
+	ctx := context.WithValue(run.asking, attemptKey{}, Attempt{ID: run.lease.ID, Agent: run.order.Agent, Key: c.Key, Try: try})
 	if c.Limit > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, c.Limit, errLimit)

@@ -60,8 +60,9 @@ type Handlers map[string]Handler
 // Attempt says which try of which call a handler is in.
 type Attempt struct {
 	ID
-	Key string
-	Try int
+	Agent string // whose job it is
+	Key   string
+	Try   int
 }
 
 type attemptKey struct{}

@@ -172,7 +172,7 @@ func (t *terminal) turn(ctx context.Context, a *app.App, line string) (ended boo
 	}
 	settle(a)
 	if t.trace {
-		for line := range strings.Lines(app.TraceText(report)) {
+		for line := range strings.Lines(a.TraceText(report)) {
 			t.say("%s\n", faint.Render(plain(strings.TrimSuffix(line, "\n"))))
 		}
 	}

@@ -123,7 +123,7 @@ func newConversationShow() *cobra.Command {
 		Short: "Show what was said and done in a conversation",
 		Long: `Show writes a conversation for a person to read: who said what, which tools ran,
 and which texts hooks stopped. With --trace each turn says which hooks were asked
-and what each did.`,
+and what each did. The tenant's secrets are shown by their names.`,
 		Example: "  belay conversation show my-agent ada --trace",
 		Args:    dirAndID,
 		RunE: func(c *cobra.Command, args []string) error {
@@ -142,6 +142,9 @@ and what each did.`,
 				traces = nil
 			}
 			text, err := app.Transcript(events, traces)
+			if err == nil {
+				text, err = a.Mask(c.Context(), text)
+			}
 			if err != nil {
 				return err
 			}

@@ -92,10 +92,10 @@ func serve(c *cobra.Command, cfg app.Config, scfg server.Config) (err error) {
 		defer cancel()
 		err = errors.Join(err, a.Close(end))
 	}()
-	defer onHangup(func() { reload(ctx, a, cfg.Logger) })()
-	defer context.AfterFunc(ctx, func() { cfg.Logger.Info("stopping: turns under way may end; a second signal ends them at once") })()
+	defer onHangup(func() { reload(ctx, a) })()
+	defer context.AfterFunc(ctx, func() { a.Logger().Info("stopping: turns under way may end; a second signal ends them at once") })()
 
-	scfg.Metrics = a.Metrics()
+	scfg.Metrics, scfg.Logger = a.Metrics(), a.Logger()
 	scfg.Ready = func(addr net.Addr) {
 		fmt.Fprintf(c.OutOrStdout(), "belay serves %s on http://%s\n", a.AgentID(), addr)
 		if h := a.Health(ctx); h.Scripted {
@@ -167,7 +167,8 @@ func onHangup(do func()) (stop func()) {
 }
 
 // reload loads an agent's folder again; when it cannot be, the old version goes on.
-func reload(ctx context.Context, a *app.App, log *slog.Logger) {
+func reload(ctx context.Context, a *app.App) {
+	log := a.Logger()
 	if err := a.Reload(ctx); err != nil {
 		logFindings(log, err)
 		log.Error("the agent could not be loaded again; the old version goes on", "error", err)

@@ -104,13 +104,14 @@ func (e *FindingsError) Error() string {
 
 // App serves one agent.
 type App struct {
-	cfg    Config
-	store  *sqlstore.Store
-	desk   turn.Desk
-	seen   atomic.Pointer[telemetry.Telemetry] // set before the first turn
-	stats  *stats
-	traces sync.WaitGroup
-	stop   context.CancelFunc
+	cfg     Config
+	store   *sqlstore.Store
+	desk    turn.Desk
+	seen    atomic.Pointer[telemetry.Telemetry] // set before the first turn
+	stats   *stats
+	secrets secrets
+	traces  sync.WaitGroup
+	stop    context.CancelFunc
 
 	mu      sync.Mutex
 	current *version
@@ -130,6 +131,8 @@ func Open(ctx context.Context, cfg Config) (_ *App, err error) {
 		return nil, err
 	}
 	a := &App{cfg: cfg, records: newRecordCache(1000)}
+	a.cfg.Logger = a.secrets.log(cfg.Logger)
+	cfg = a.cfg
 	if a.store, err = openStore(ctx, cfg); err != nil {
 		return nil, err
 	}
@@ -138,6 +141,9 @@ func Open(ctx context.Context, cfg Config) (_ *App, err error) {
 			err = errors.Join(err, a.store.Close())
 		}
 	}()
+	if err := a.secrets.load(ctx, a.store, cfg.Tenant); err != nil {
+		cfg.Logger.Error("secrets of tenants cannot be looked for: traces are withheld, and the log may hold them", "error", err)
+	}
 	a.stats = newStats(a)
 	v, err := a.load(ctx)
 	if err != nil {
@@ -278,12 +284,17 @@ func (a *App) Events(ctx context.Context, sender string) ([]conversation.Event, 
 	return a.store.Load(ctx, a.id(sender))
 }
 
-// Traces returns the trace of a conversation, or of one of its turns.
+// Traces returns the trace of a conversation, or of one of its turns, without the
+// tenant's secrets. [sqlstore.ErrFingerprints].
 func (a *App) Traces(ctx context.Context, sender, turnID string) ([]conversation.Trace, error) {
 	if err := a.store.Flush(ctx); err != nil {
 		return nil, err
 	}
-	return a.store.Traces(ctx, a.id(sender), turnID)
+	lines, err := a.store.Traces(ctx, a.id(sender), turnID)
+	if err != nil {
+		return nil, err
+	}
+	return a.secrets.traces(lines)
 }
 
 // Delete drops a conversation for good, once its turns have ended.

@@ -289,7 +289,7 @@ func (a *App) see(ctx context.Context, model chat.Model, l *loaded) error {
 		t.KnowTools(names)
 		return nil
 	}
-	t, err := telemetry.New(ctx, telemetry.Options{Logger: a.cfg.Logger, Version: a.cfg.Version, Model: model.Name(), Tools: names})
+	t, err := telemetry.New(ctx, telemetry.Options{Logger: a.cfg.Logger, Version: a.cfg.Version, Model: model.Name(), Tools: names, Mask: a.secrets.mask})
 	a.seen.Store(t)
 	return err
 }

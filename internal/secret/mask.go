@@ -1,10 +1,22 @@
 package secret
 
 import (
+	"encoding/json"
 	"strings"
 
 	"github.com/belay-run/belay/internal/rawjson"
 )
+
+// Withheld stands where nobody can tell whether there is a secret.
+const Withheld = "[not shown: the tenant's secrets cannot be looked for]"
+
+// MaskAny masks what may be JSON or any other text.
+func (s *Scanner) MaskAny(text string) string {
+	if s != nil && json.Valid([]byte(text)) {
+		return string(s.MaskJSON([]byte(text)))
+	}
+	return s.Mask(text)
+}
 
 // Mask gives a text in which "[secret NAME]" stands for each secret, and for longer
 // lines of secrets that have several: programs print line by line. Where secrets

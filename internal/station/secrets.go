@@ -96,14 +96,11 @@ func (s *scanners) now() []*secret.Scanner {
 	return nil
 }
 
-// withheld stands where nobody can tell whether there is a secret.
-const withheld = "[not shown: the tenant's secrets cannot be looked for]"
-
 // mask takes a tenant's secrets out of a text that people are shown.
 func (s *scanners) mask(ctx context.Context, tenant, text string) string {
 	scanner, err := s.get(ctx, tenant)
 	if err != nil && text != "" {
-		return withheld
+		return secret.Withheld
 	}
 	return scanner.Mask(text)
 }
@@ -111,7 +108,7 @@ func (s *scanners) mask(ctx context.Context, tenant, text string) string {
 func (s *scanners) maskJSON(ctx context.Context, tenant string, raw json.RawMessage) json.RawMessage {
 	scanner, err := s.get(ctx, tenant)
 	if err != nil && len(raw) > 0 {
-		return rawjson.Must(withheld)
+		return rawjson.Must(secret.Withheld)
 	}
 	return scanner.MaskJSON(raw)
 }
@@ -153,7 +150,7 @@ func (s *scanners) maskJob(ctx context.Context, j job.Job) job.Job {
 // maskInput masks a job's order, which is withheld as an object.
 func (s *scanners) maskInput(ctx context.Context, j job.Job) json.RawMessage {
 	if _, err := s.get(ctx, j.Tenant); err != nil {
-		return rawjson.Must(map[string]string{"input": withheld})
+		return rawjson.Must(map[string]string{"input": secret.Withheld})
 	}
 	return s.maskJSON(ctx, j.Tenant, j.Input)
 }

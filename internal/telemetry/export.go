@@ -39,6 +39,7 @@ type job struct {
 type pipeline struct {
 	logger   *slog.Logger
 	model    string
+	mask     func(string) string
 	meters   *meters
 	exporter sdk.SpanExporter
 	provider *sdk.TracerProvider
@@ -109,7 +110,7 @@ func newPipeline(ctx context.Context, o Options, m *meters) (*pipeline, error) {
 	if limits.AttributeValueLengthLimit < 0 {
 		limits.AttributeValueLengthLimit = valueLength
 	}
-	p := &pipeline{logger: o.Logger, model: o.Model, meters: m, exporter: exporter, now: time.Now, queue: make(chan job, queueLength), done: make(chan struct{})}
+	p := &pipeline{logger: o.Logger, model: o.Model, mask: o.Mask, meters: m, exporter: exporter, now: time.Now, queue: make(chan job, queueLength), done: make(chan struct{})}
 	p.ctx, p.giveUp = context.WithCancel(context.WithoutCancel(ctx))
 	p.provider = sdk.NewTracerProvider(sdk.WithSpanProcessor(&p.made), sdk.WithResource(res), sdk.WithRawSpanLimits(limits))
 	p.tracer = p.provider.Tracer("github.com/belay-run/belay", trace.WithInstrumentationVersion(o.Version))
@@ -172,7 +173,7 @@ func (p *pipeline) make(j job) {
 			p.complain("the spans of a turn could not be made", "panic", fmt.Sprintf("%T", r))
 		}
 	}()
-	spans(p.tracer, p.model, j)
+	spans(p, j)
 }
 
 func (p *pipeline) send(turns int) {

@@ -34,16 +34,11 @@ const (
 	keyLine         = "code.line.number"
 )
 
-// text is an attribute of a text that others wrote: a collector refuses a whole
-// batch for one byte that is no UTF-8.
-func text(key, value string) attribute.KeyValue {
-	return attribute.String(key, strings.ToValidUTF8(value, "\uFFFD"))
-}
-
 // maker makes the spans of one turn.
 type maker struct {
 	tracer trace.Tracer
 	model  string
+	mask   func(string) string
 	ctx    context.Context // holds the turn's span
 	root   trace.Span
 	began  time.Time
@@ -53,13 +48,13 @@ type maker struct {
 // spans makes the spans of a turn: one for the turn, and under it one for each
 // point where hooks stood, with one for each hook asked; one for each model
 // call; one for each tool call.
-func spans(tracer trace.Tracer, model string, j job) {
+func spans(p *pipeline, j job) {
 	r := j.report
-	m := &maker{tracer: tracer, model: model, began: r.Began, ended: r.Began.Add(r.Took)}
-	m.ctx, m.root = tracer.Start(trace.ContextWithRemoteSpanContext(context.Background(), j.parent), "invoke_agent "+valid(r.Agent),
+	m := &maker{tracer: p.tracer, model: p.model, mask: p.mask, began: r.Began, ended: r.Began.Add(r.Took)}
+	m.ctx, m.root = m.tracer.Start(trace.ContextWithRemoteSpanContext(context.Background(), j.parent), "invoke_agent "+m.valid(r.Agent),
 		trace.WithTimestamp(m.began), trace.WithAttributes(
-			attribute.String(keyOperation, "invoke_agent"), text(keyAgent, r.Agent), text(keyConversation, r.Sender),
-			text("belay.turn.id", r.Turn), attribute.String("belay.turn.status", r.Status), attribute.String("belay.turn.why", r.Why)))
+			attribute.String(keyOperation, "invoke_agent"), m.text(keyAgent, r.Agent), m.text(keyConversation, r.Sender),
+			m.text("belay.turn.id", r.Turn), attribute.String("belay.turn.status", r.Status), m.text("belay.turn.why", r.Why)))
 	for i := range r.Lines {
 		switch l := &r.Lines[i]; l.Kind {
 		case kindPoint:
@@ -67,7 +62,7 @@ func spans(tracer trace.Tracer, model string, j job) {
 		case kindModel:
 			m.completion(l)
 		case kindNote:
-			m.root.AddEvent("note", trace.WithTimestamp(m.clamp(l.At)), trace.WithAttributes(text("belay.note", l.Why)))
+			m.root.AddEvent("note", trace.WithTimestamp(m.clamp(l.At)), trace.WithAttributes(m.text("belay.note", l.Why)))
 		}
 	}
 	for _, t := range toolRuns(r) {
@@ -75,13 +70,25 @@ func spans(tracer trace.Tracer, model string, j job) {
 	}
 	m.discarded(r)
 	if r.Status == turn.Failed {
-		m.root.SetAttributes(attribute.String(keyError, r.Why))
-		m.root.SetStatus(codes.Error, r.Why)
+		m.root.SetAttributes(m.text(keyError, r.Why))
+		m.root.SetStatus(codes.Error, m.valid(r.Why))
 	}
 	m.root.End(trace.WithTimestamp(m.ended))
 }
 
-func valid(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
+// text is an attribute of a text that others wrote.
+func (m *maker) text(key, value string) attribute.KeyValue {
+	return attribute.String(key, m.valid(value))
+}
+
+// valid makes a text of others' fit to be sent: without secrets, and without bytes
+// that are no UTF-8, for one of which a collector refuses a whole batch.
+func (m *maker) valid(s string) string {
+	if m.mask != nil {
+		s = m.mask(s)
+	}
+	return strings.ToValidUTF8(s, "\uFFFD")
+}
 
 // clamp keeps a time from lying before the turn.
 func (m *maker) clamp(at time.Time) time.Time {
@@ -100,10 +107,10 @@ func (m *maker) span(ctx context.Context, name string, start, end time.Time, kin
 	if end.After(m.ended) {
 		m.ended = end
 	}
-	ctx, s := m.tracer.Start(ctx, valid(name), trace.WithTimestamp(start), trace.WithSpanKind(kind), trace.WithAttributes(attrs...))
+	ctx, s := m.tracer.Start(ctx, m.valid(name), trace.WithTimestamp(start), trace.WithSpanKind(kind), trace.WithAttributes(attrs...))
 	if failed != "" {
-		s.SetAttributes(text(keyError, failed))
-		s.SetStatus(codes.Error, valid(failed))
+		s.SetAttributes(m.text(keyError, failed))
+		s.SetStatus(codes.Error, m.valid(failed))
 	}
 	s.End(trace.WithTimestamp(end))
 	return ctx
@@ -144,12 +151,12 @@ func (m *maker) point(l *loop.Line) {
 func (m *maker) run(ctx context.Context, r *hook.Run, start time.Time) time.Time {
 	end := start.Add(r.Waited + r.Took)
 	attrs := []attribute.KeyValue{
-		text("belay.hook.name", r.Name), attribute.String("belay.hook.said", r.Said),
+		m.text("belay.hook.name", r.Name), attribute.String("belay.hook.said", r.Said),
 		attribute.Float64("belay.hook.waited_ms", float64(r.Waited.Microseconds())/1000),
 	}
 	add := func(key, value string) {
 		if value != "" {
-			attrs = append(attrs, text(key, value))
+			attrs = append(attrs, m.text(key, value))
 		}
 	}
 	add("belay.hook.dropped", r.Dropped)
@@ -161,7 +168,7 @@ func (m *maker) run(ctx context.Context, r *hook.Run, start time.Time) time.Time
 		add("belay.hook.reason", r.Reason)
 	}
 	if r.File != "" {
-		attrs = append(attrs, text(keyFile, r.File), attribute.Int(keyLine, r.Line))
+		attrs = append(attrs, m.text(keyFile, r.File), attribute.Int(keyLine, r.Line))
 	}
 	if len(r.Changed) > 0 {
 		changed := make([]string, len(r.Changed))
@@ -184,12 +191,12 @@ func (m *maker) completion(l *loop.Line) {
 		provider, name = "", m.model
 	}
 	attrs := []attribute.KeyValue{
-		attribute.String(keyOperation, "chat"), text(keyModel, name), attribute.String("belay.model.purpose", l.Purpose),
+		attribute.String(keyOperation, "chat"), m.text(keyModel, name), attribute.String("belay.model.purpose", l.Purpose),
 		attribute.Int("belay.iteration", l.Iteration), attribute.Int("belay.model.attempt", l.Attempt),
 		attribute.String("belay.model.outcome", l.Outcome), attribute.Bool("gen_ai.request.stream", l.Live),
 	}
 	if provider != "" {
-		attrs = append(attrs, text(keyProvider, provider))
+		attrs = append(attrs, m.text(keyProvider, provider))
 	}
 	if l.Usage != nil {
 		attrs = append(attrs, attribute.Int(keyInput, l.Usage.Input), attribute.Int(keyOutput, l.Usage.Output))
@@ -205,15 +212,15 @@ func (m *maker) completion(l *loop.Line) {
 // record, as the hooks left them; a call that was not recorded shows none.
 func (m *maker) tool(t toolRun) {
 	attrs := []attribute.KeyValue{
-		attribute.String(keyOperation, "execute_tool"), text(keyTool, t.name), attribute.String(keyToolType, "function"),
+		attribute.String(keyOperation, "execute_tool"), m.text(keyTool, t.name), attribute.String(keyToolType, "function"),
 		attribute.String("belay.tool.outcome", t.outcome),
 	}
 	failed := ""
 	switch {
 	case t.run != nil:
-		attrs = append(attrs, text(keyArguments, string(t.run.Arguments)), text(keyResult, t.run.Result))
+		attrs = append(attrs, m.text(keyArguments, string(t.run.Arguments)), m.text(keyResult, t.run.Result))
 		if t.run.CallID != "" {
-			attrs = append(attrs, text(keyCallID, t.run.CallID))
+			attrs = append(attrs, m.text(keyCallID, t.run.CallID))
 		}
 		if t.run.Source != "" {
 			attrs = append(attrs, attribute.String("belay.tool.source", t.run.Source))
@@ -243,6 +250,6 @@ func (m *maker) discarded(r turn.Report) {
 		}
 		m.root.AddEvent("text discarded", trace.WithTimestamp(m.clamp(e.At)), trace.WithAttributes(
 			attribute.String("belay.text.of", string(e.Kind)), attribute.String("belay.discarded.by", e.Discarded.By),
-			text("belay.discarded.hook", e.Discarded.Hook), text("belay.discarded.reason", e.Discarded.Reason)))
+			m.text("belay.discarded.hook", e.Discarded.Hook), m.text("belay.discarded.reason", e.Discarded.Reason)))
 	}
 }

@@ -45,6 +45,8 @@ type Options struct {
 	// Tools are the names of the agent's tools. Metrics count every other name
 	// as "other", since a model may make up any.
 	Tools []string
+	// Mask takes secrets out of the texts in spans; nil leaves them as they are.
+	Mask func(string) string
 }
 
 // Telemetry counts, logs and traces. Its methods may be called from several

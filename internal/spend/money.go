@@ -69,5 +69,7 @@ func (p Price) Of(u Usage) Money {
 	return Money(min(q, math.MaxInt64))
 }
 
-// most is the price of a token of input that costs the most.
-func (p Price) most() Money { return max(p.Input, p.Cached, p.CacheWritten) }
+// atMost is the most that so many tokens cost: all input at its dearest.
+func (p Price) atMost(input, output int) Money {
+	return Price{Input: max(p.Input, p.Cached, p.CacheWritten), Output: p.Output}.Of(Usage{Input: input, Output: output})
+}

@@ -97,7 +97,9 @@ type Spent struct {
 // Store keeps calls.
 type Store interface {
 	// KeepModelCalls writes calls that have begun and that have ended in one
-	// transaction. A call may be given again, and its end without its beginning.
+	// transaction. A call may be given again, and its end without its beginning. They
+	// outlive the process when it returns, and the machine together with the next
+	// write that waits for the disk; with no call at all it is such a write.
 	KeepModelCalls(ctx context.Context, begun, ended []Record) error
 	// ModelSpending gives sums: of each open job, and of each agent by day for the
 	// days since then.

@@ -1,8 +1,16 @@
 // Package config reads belay.yaml, the settings of a data folder where jobs run:
 //
+//	providers:
+//	  anthropic: {api: anthropic, base_url: "https://api.anthropic.com", key_secret: ANTHROPIC_KEY}
 //	models:
 //	  default: {provider: openai, model: gpt-4o, api_key_env: OPENAI_API_KEY}
+//	  judge: {provider: anthropic, model: claude-3-5-haiku-latest, price: {input: 0.80, output: 4}}
 //	  demo: {provider: scripted, script: script.yml}
+//	prices: prices.yaml
+//	gateway: {models: [judge], secrets: mask}
+//	budgets: {currency: USD, job: {cost: 1.00}}
+//	tenants:
+//	  acme: {budgets: {tenant: {cost: 10, per: day}}}
 //	approvals:
 //	  expiry: 24h
 //	  webhook: {url: "http://127.0.0.1:9000/waiting", secret_env: BELAY_WEBHOOK_SECRET}
@@ -26,6 +34,7 @@ import (
 	"time"
 
 	"github.com/belay-run/belay/internal/finding"
+	"github.com/belay-run/belay/internal/spend"
 	"github.com/belay-run/belay/internal/yamlfile"
 )
 
@@ -34,7 +43,13 @@ const File = "belay.yaml"
 
 // Config is what the file says.
 type Config struct {
+	Providers map[string]Provider
 	Models    map[string]Model
+	Prices    map[string]spend.Price // by the model's name, or provider/model
+	Gateway   Gateway
+	Currency  string // of prices and budgets; "" for the default
+	Spending  Spending
+	Tenants   map[string]Tenant
 	Approvals Approvals
 	Listen    string // address of the HTTP API; "" for the default
 }
@@ -54,6 +69,9 @@ type Model struct {
 	Timeout     time.Duration
 	// Script is the absolute path of the script of a scripted model.
 	Script string
+	Price  *spend.Price // nil when none stands with the model
+	// MaxOutput is how many tokens it answers with at most; 0 when nobody said.
+	MaxOutput int
 }
 
 // Approvals says how people are told that something waits for them.
@@ -86,7 +104,12 @@ func Read(path string) (*Config, []finding.Finding) {
 	if top == nil {
 		return c, findings
 	}
+	c.providers(top)
 	c.models(top, filepath.Dir(path))
+	c.prices(top, filepath.Dir(path), &findings)
+	c.gateway(top)
+	c.budgets(top)
+	c.tenants(top)
 	c.approvals(top)
 	if c.Listen = top.Text("listen"); c.Listen != "" {
 		if _, _, err := net.SplitHostPort(c.Listen); err != nil {
@@ -108,7 +131,13 @@ func (c *Config) models(top *yamlfile.Section, dir string) {
 			continue
 		}
 		m := Model{Provider: s.Needed("provider", "name the provider, such as openai, or scripted"), BaseURL: s.Text("base_url"),
-			KeyVariable: variable(s, "api_key_env"), Timeout: s.Duration("timeout", time.Hour, 0, "bad-value")}
+			KeyVariable: variable(s, "api_key_env"), Timeout: s.Duration("timeout", time.Hour, 0, "bad-value"),
+			MaxOutput: s.Count("max_output", 1, maxTokens, 0)}
+		if p := s.Sub("price"); p != nil {
+			price := priceOf(p)
+			m.Price = &price
+		}
+		noPassword(s, "base_url", m.BaseURL)
 		if m.Provider == Scripted {
 			if script := s.Needed("script", "name the script's file"); script != "" {
 				m.Script = script

@@ -75,6 +75,8 @@ func (s *Station) secretVariables() []string {
 	for _, m := range models {
 		p, _ := model.ProviderNamed(m.Provider)
 		out = append(out, cmp.Or(m.KeyVariable, p.KeyVariable))
+		own, _ := s.settings.Provider(m.Provider)
+		out = append(out, own.KeyVariable)
 	}
 	return out
 }

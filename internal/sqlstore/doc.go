@@ -30,6 +30,12 @@
 // at once, and the machine together with the next write that waits. Opening the
 // store voids the leases of the owner before.
 //
+// # Model calls
+//
+// What models were asked, by whom and at what cost, stands under the data key of the
+// job (package spend). Tenant, agent, time, cost and tokens are in plain, to be added
+// up. When a job is deleted only these stay, until no budget's month counts them.
+//
 // # Secrecy
 //
 // Texts, arguments, results and traces are sealed under a data key of the

@@ -264,7 +264,7 @@ func (j *Jobs) Delete(caller context.Context, id job.ID) error {
 			}
 			b.shred = true
 			for _, del := range []func(context.Context, int64) error{
-				b.q.DeleteJobRecords, b.q.DeleteJobBlobs, b.q.DeleteJobTexts, b.q.DeleteJob,
+				b.wipeCalls, b.q.DeleteJobRecords, b.q.DeleteJobBlobs, b.q.DeleteJobTexts, b.q.DeleteJob,
 			} {
 				if err := del(ctx, found.ID); err != nil {
 					return err

@@ -75,6 +75,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.deleteTracesStmt, err = db.PrepareContext(ctx, deleteTraces); err != nil {
 		return nil, fmt.Errorf("error preparing query DeleteTraces: %w", err)
 	}
+	if q.deleteWipedModelCallsStmt, err = db.PrepareContext(ctx, deleteWipedModelCalls); err != nil {
+		return nil, fmt.Errorf("error preparing query DeleteWipedModelCalls: %w", err)
+	}
 	if q.dropMessagesStmt, err = db.PrepareContext(ctx, dropMessages); err != nil {
 		return nil, fmt.Errorf("error preparing query DropMessages: %w", err)
 	}
@@ -195,6 +198,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.insertTraceStmt, err = db.PrepareContext(ctx, insertTrace); err != nil {
 		return nil, fmt.Errorf("error preparing query InsertTrace: %w", err)
 	}
+	if q.jobIsThereStmt, err = db.PrepareContext(ctx, jobIsThere); err != nil {
+		return nil, fmt.Errorf("error preparing query JobIsThere: %w", err)
+	}
 	if q.listAuditStmt, err = db.PrepareContext(ctx, listAudit); err != nil {
 		return nil, fmt.Errorf("error preparing query ListAudit: %w", err)
 	}
@@ -237,6 +243,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.listMessagesStmt, err = db.PrepareContext(ctx, listMessages); err != nil {
 		return nil, fmt.Errorf("error preparing query ListMessages: %w", err)
 	}
+	if q.listModelCallsStmt, err = db.PrepareContext(ctx, listModelCalls); err != nil {
+		return nil, fmt.Errorf("error preparing query ListModelCalls: %w", err)
+	}
 	if q.listPluginDigestsStmt, err = db.PrepareContext(ctx, listPluginDigests); err != nil {
 		return nil, fmt.Errorf("error preparing query ListPluginDigests: %w", err)
 	}
@@ -267,6 +276,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.listTurnTracesStmt, err = db.PrepareContext(ctx, listTurnTraces); err != nil {
 		return nil, fmt.Errorf("error preparing query ListTurnTraces: %w", err)
 	}
+	if q.markSyncedStmt, err = db.PrepareContext(ctx, markSynced); err != nil {
+		return nil, fmt.Errorf("error preparing query MarkSynced: %w", err)
+	}
 	if q.messageDeliveredStmt, err = db.PrepareContext(ctx, messageDelivered); err != nil {
 		return nil, fmt.Errorf("error preparing query MessageDelivered: %w", err)
 	}
@@ -281,6 +293,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	}
 	if q.putMessageStmt, err = db.PrepareContext(ctx, putMessage); err != nil {
 		return nil, fmt.Errorf("error preparing query PutMessage: %w", err)
+	}
+	if q.putModelCallStmt, err = db.PrepareContext(ctx, putModelCall); err != nil {
+		return nil, fmt.Errorf("error preparing query PutModelCall: %w", err)
 	}
 	if q.putPluginStmt, err = db.PrepareContext(ctx, putPlugin); err != nil {
 		return nil, fmt.Errorf("error preparing query PutPlugin: %w", err)
@@ -300,6 +315,12 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.revokeTokenStmt, err = db.PrepareContext(ctx, revokeToken); err != nil {
 		return nil, fmt.Errorf("error preparing query RevokeToken: %w", err)
 	}
+	if q.sumModelCallsByDayStmt, err = db.PrepareContext(ctx, sumModelCallsByDay); err != nil {
+		return nil, fmt.Errorf("error preparing query SumModelCallsByDay: %w", err)
+	}
+	if q.sumModelCallsOfOpenJobsStmt, err = db.PrepareContext(ctx, sumModelCallsOfOpenJobs); err != nil {
+		return nil, fmt.Errorf("error preparing query SumModelCallsOfOpenJobs: %w", err)
+	}
 	if q.touchJobStmt, err = db.PrepareContext(ctx, touchJob); err != nil {
 		return nil, fmt.Errorf("error preparing query TouchJob: %w", err)
 	}
@@ -317,6 +338,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	}
 	if q.wipeDataKeyStmt, err = db.PrepareContext(ctx, wipeDataKey); err != nil {
 		return nil, fmt.Errorf("error preparing query WipeDataKey: %w", err)
+	}
+	if q.wipeModelCallsStmt, err = db.PrepareContext(ctx, wipeModelCalls); err != nil {
+		return nil, fmt.Errorf("error preparing query WipeModelCalls: %w", err)
 	}
 	return &q, nil
 }
@@ -406,6 +430,11 @@ func (q *Queries) Close() error {
 	if q.deleteTracesStmt != nil {
 		if cerr := q.deleteTracesStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing deleteTracesStmt: %w", cerr)
+		}
+	}
+	if q.deleteWipedModelCallsStmt != nil {
+		if cerr := q.deleteWipedModelCallsStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing deleteWipedModelCallsStmt: %w", cerr)
 		}
 	}
 	if q.dropMessagesStmt != nil {
@@ -608,6 +637,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing insertTraceStmt: %w", cerr)
 		}
 	}
+	if q.jobIsThereStmt != nil {
+		if cerr := q.jobIsThereStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing jobIsThereStmt: %w", cerr)
+		}
+	}
 	if q.listAuditStmt != nil {
 		if cerr := q.listAuditStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing listAuditStmt: %w", cerr)
@@ -678,6 +712,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing listMessagesStmt: %w", cerr)
 		}
 	}
+	if q.listModelCallsStmt != nil {
+		if cerr := q.listModelCallsStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing listModelCallsStmt: %w", cerr)
+		}
+	}
 	if q.listPluginDigestsStmt != nil {
 		if cerr := q.listPluginDigestsStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing listPluginDigestsStmt: %w", cerr)
@@ -728,6 +767,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing listTurnTracesStmt: %w", cerr)
 		}
 	}
+	if q.markSyncedStmt != nil {
+		if cerr := q.markSyncedStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing markSyncedStmt: %w", cerr)
+		}
+	}
 	if q.messageDeliveredStmt != nil {
 		if cerr := q.messageDeliveredStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing messageDeliveredStmt: %w", cerr)
@@ -751,6 +795,11 @@ func (q *Queries) Close() error {
 	if q.putMessageStmt != nil {
 		if cerr := q.putMessageStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing putMessageStmt: %w", cerr)
+		}
+	}
+	if q.putModelCallStmt != nil {
+		if cerr := q.putModelCallStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing putModelCallStmt: %w", cerr)
 		}
 	}
 	if q.putPluginStmt != nil {
@@ -783,6 +832,16 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing revokeTokenStmt: %w", cerr)
 		}
 	}
+	if q.sumModelCallsByDayStmt != nil {
+		if cerr := q.sumModelCallsByDayStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing sumModelCallsByDayStmt: %w", cerr)
+		}
+	}
+	if q.sumModelCallsOfOpenJobsStmt != nil {
+		if cerr := q.sumModelCallsOfOpenJobsStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing sumModelCallsOfOpenJobsStmt: %w", cerr)
+		}
+	}
 	if q.touchJobStmt != nil {
 		if cerr := q.touchJobStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing touchJobStmt: %w", cerr)
@@ -811,6 +870,11 @@ func (q *Queries) Close() error {
 	if q.wipeDataKeyStmt != nil {
 		if cerr := q.wipeDataKeyStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing wipeDataKeyStmt: %w", cerr)
+		}
+	}
+	if q.wipeModelCallsStmt != nil {
+		if cerr := q.wipeModelCallsStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing wipeModelCallsStmt: %w", cerr)
 		}
 	}
 	return err
@@ -869,6 +933,7 @@ type Queries struct {
 	deleteSecretStmt            *sql.Stmt
 	deleteSecretPrintsStmt      *sql.Stmt
 	deleteTracesStmt            *sql.Stmt
+	deleteWipedModelCallsStmt   *sql.Stmt
 	dropMessagesStmt            *sql.Stmt
 	endJobStmt                  *sql.Stmt
 	endSecretPrintsStmt         *sql.Stmt
@@ -909,6 +974,7 @@ type Queries struct {
 	insertSecretPrintStmt       *sql.Stmt
 	insertTokenStmt             *sql.Stmt
 	insertTraceStmt             *sql.Stmt
+	jobIsThereStmt              *sql.Stmt
 	listAuditStmt               *sql.Stmt
 	listAuditTenantsStmt        *sql.Stmt
 	listConversationAgentsStmt  *sql.Stmt
@@ -923,6 +989,7 @@ type Queries struct {
 	listJobTextsStmt            *sql.Stmt
 	listJobsStmt                *sql.Stmt
 	listMessagesStmt            *sql.Stmt
+	listModelCallsStmt          *sql.Stmt
 	listPluginDigestsStmt       *sql.Stmt
 	listPluginsStmt             *sql.Stmt
 	listPoliciesStmt            *sql.Stmt
@@ -933,23 +1000,28 @@ type Queries struct {
 	listTokensStmt              *sql.Stmt
 	listTracesStmt              *sql.Stmt
 	listTurnTracesStmt          *sql.Stmt
+	markSyncedStmt              *sql.Stmt
 	messageDeliveredStmt        *sql.Stmt
 	messageFailedStmt           *sql.Stmt
 	parkJobStmt                 *sql.Stmt
 	placePluginStmt             *sql.Stmt
 	putMessageStmt              *sql.Stmt
+	putModelCallStmt            *sql.Stmt
 	putPluginStmt               *sql.Stmt
 	putSecretStmt               *sql.Stmt
 	releaseJobStmt              *sql.Stmt
 	renewLeaseStmt              *sql.Stmt
 	reuseDataKeyStmt            *sql.Stmt
 	revokeTokenStmt             *sql.Stmt
+	sumModelCallsByDayStmt      *sql.Stmt
+	sumModelCallsOfOpenJobsStmt *sql.Stmt
 	touchJobStmt                *sql.Stmt
 	useTokenStmt                *sql.Stmt
 	voidLeasesStmt              *sql.Stmt
 	wakeDueJobsStmt             *sql.Stmt
 	wakeJobStmt                 *sql.Stmt
 	wipeDataKeyStmt             *sql.Stmt
+	wipeModelCallsStmt          *sql.Stmt
 }
 
 func (q *Queries) WithTx(tx *sql.Tx) *Queries {
@@ -973,6 +1045,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		deleteSecretStmt:            q.deleteSecretStmt,
 		deleteSecretPrintsStmt:      q.deleteSecretPrintsStmt,
 		deleteTracesStmt:            q.deleteTracesStmt,
+		deleteWipedModelCallsStmt:   q.deleteWipedModelCallsStmt,
 		dropMessagesStmt:            q.dropMessagesStmt,
 		endJobStmt:                  q.endJobStmt,
 		endSecretPrintsStmt:         q.endSecretPrintsStmt,
@@ -1013,6 +1086,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		insertSecretPrintStmt:       q.insertSecretPrintStmt,
 		insertTokenStmt:             q.insertTokenStmt,
 		insertTraceStmt:             q.insertTraceStmt,
+		jobIsThereStmt:              q.jobIsThereStmt,
 		listAuditStmt:               q.listAuditStmt,
 		listAuditTenantsStmt:        q.listAuditTenantsStmt,
 		listConversationAgentsStmt:  q.listConversationAgentsStmt,
@@ -1027,6 +1101,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		listJobTextsStmt:            q.listJobTextsStmt,
 		listJobsStmt:                q.listJobsStmt,
 		listMessagesStmt:            q.listMessagesStmt,
+		listModelCallsStmt:          q.listModelCallsStmt,
 		listPluginDigestsStmt:       q.listPluginDigestsStmt,
 		listPluginsStmt:             q.listPluginsStmt,
 		listPoliciesStmt:            q.listPoliciesStmt,
@@ -1037,22 +1112,27 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		listTokensStmt:              q.listTokensStmt,
 		listTracesStmt:              q.listTracesStmt,
 		listTurnTracesStmt:          q.listTurnTracesStmt,
+		markSyncedStmt:              q.markSyncedStmt,
 		messageDeliveredStmt:        q.messageDeliveredStmt,
 		messageFailedStmt:           q.messageFailedStmt,
 		parkJobStmt:                 q.parkJobStmt,
 		placePluginStmt:             q.placePluginStmt,
 		putMessageStmt:              q.putMessageStmt,
+		putModelCallStmt:            q.putModelCallStmt,
 		putPluginStmt:               q.putPluginStmt,
 		putSecretStmt:               q.putSecretStmt,
 		releaseJobStmt:              q.releaseJobStmt,
 		renewLeaseStmt:              q.renewLeaseStmt,
 		reuseDataKeyStmt:            q.reuseDataKeyStmt,
 		revokeTokenStmt:             q.revokeTokenStmt,
+		sumModelCallsByDayStmt:      q.sumModelCallsByDayStmt,
+		sumModelCallsOfOpenJobsStmt: q.sumModelCallsOfOpenJobsStmt,
 		touchJobStmt:                q.touchJobStmt,
 		useTokenStmt:                q.useTokenStmt,
 		voidLeasesStmt:              q.voidLeasesStmt,
 		wakeDueJobsStmt:             q.wakeDueJobsStmt,
 		wakeJobStmt:                 q.wakeJobStmt,
 		wipeDataKeyStmt:             q.wipeDataKeyStmt,
+		wipeModelCallsStmt:          q.wipeModelCallsStmt,
 	}
 }

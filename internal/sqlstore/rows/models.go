@@ -4,6 +4,10 @@
 
 package rows
 
+import (
+	"database/sql"
+)
+
 type Audit struct {
 	Tenant  string
 	Seq     int64
@@ -128,6 +132,20 @@ type JobText struct {
 type Meta struct {
 	Name  string
 	Value string
+}
+
+type ModelCall struct {
+	Seq    int64
+	ID     string
+	Job    sql.NullInt64
+	Tenant string
+	Agent  string
+	Begun  int64
+	Ended  int64
+	Cost   int64
+	Tokens int64
+	Head   []byte
+	Body   []byte
 }
 
 type Outbox struct {

@@ -99,19 +99,20 @@ func (run *Run) answer(p part, answers []Answer) error {
 func (run *Run) askAll(calls []Call, begin part, answers []Answer) error {
 	if len(begin.at) == 1 {
 		i := begin.at[0]
-		return run.ask(calls[i], &answers[i])
+		return run.ask(calls[i], &answers[i], true)
 	}
 	errs := make([]error, len(begin.at))
 	var all sync.WaitGroup
 	for n, i := range begin.at {
-		all.Go(func() { errs[n] = run.ask(calls[i], &answers[i]) })
+		all.Go(func() { errs[n] = run.ask(calls[i], &answers[i], false) })
 	}
 	all.Wait()
 	return first(errs)
 }
 
-// ask asks the handler of a call and keeps what comes back.
-func (run *Run) ask(c Call, to *Answer) error {
+// ask asks the handler of a call and keeps what comes back. alone says that no other
+// call was begun with it.
+func (run *Run) ask(c Call, to *Answer, alone bool) error {
 	run.mu.Lock()
 	try := run.entries[c.Key].tries
 	run.mu.Unlock()
@@ -135,11 +136,28 @@ func (run *Run) ask(c Call, to *Answer) error {
 	if a.Took == 0 {
 		a.Took = now.Sub(began)
 	}
-	if err := run.answer(part{[]int{0}, []Record{{At: now, What: Answered, Key: c.Key, Answer: &a}}}, []Answer{{}}); err != nil {
-		return err
+	record := Record{At: now, What: Answered, Key: c.Key, Answer: &a}
+	if !alone || !run.putOff(record) {
+		if err := run.answer(part{[]int{0}, []Record{record}}, []Answer{{}}); err != nil {
+			return err
+		}
 	}
 	*to = a
 	return nil
+}
+
+// putOff lets an answer go along with the next write of the job, when that is near:
+// nothing else of the flow is under way, so that whatever the flow does next writes,
+// and nothing outside comes of the answer before. It saves a write a step.
+func (run *Run) putOff(r Record) bool {
+	run.mu.Lock()
+	defer run.mu.Unlock()
+	if run.awake != 1 || run.halted != nil {
+		return false
+	}
+	run.waiting = append(run.waiting, r)
+	run.entries[r.Key].answer = r.Answer
+	return true
 }
 
 // hold makes sure that the lease still holds before a step is asked: after a slow

@@ -58,9 +58,10 @@ type Ledger interface {
 	Renew(ctx context.Context, until time.Time, leases []Lease) (lost []Lease, err error)
 	// Load gives the job and its records, without the inputs of records.
 	Load(ctx context.Context, l Lease) (History, error)
-	// Begin keeps Begun records (and Timed ones) of one moment. The same key
-	// and try again changes nothing; a key that has an answer is [ErrConflict].
-	// When one of the calls may run only once, all is on disk on return.
+	// Begin keeps Begun records of one moment, and the Answered and Timed ones that
+	// led to them. The same key and try again changes nothing; a key that has an
+	// answer is [ErrConflict]. When there is an answer, or one of the calls may run
+	// only once, all is on disk on return.
 	Begin(ctx context.Context, l Lease, records []Record) error
 	// Keep keeps Answered, Asked and Timed records. The same again changes
 	// nothing; another answer to the same key is [ErrConflict], and so is

@@ -50,13 +50,14 @@ func (run *Run) persist(what string, write func(context.Context) error) error {
 	}
 }
 
-// record persists what a step wrote, and the times that were read before it:
-// what depends on a time must not be on record without it. Any error means that
-// the run is over.
+// record persists what a step wrote, and before it the answers that wait and the
+// times that were read: what depends on them must not be on record without them.
+// Any error means that the run is over.
 func (run *Run) record(what string, write func(context.Context, Lease, []Record) error, records []Record) error {
 	run.mu.Lock()
-	records = append(slices.Clone(run.clocks), records...)
+	records = slices.Concat(run.clocks, run.waiting, records)
 	clocks := len(run.clocks)
+	run.waiting = nil // whoever comes beside this one depends on none of them
 	run.mu.Unlock()
 	if len(records) == 0 {
 		return nil

@@ -43,6 +43,9 @@ type Record struct {
 	By     string  `json:"by,omitempty"` // decided: by whom
 }
 
+// Sync says that the record must be on disk when [Ledger.Begin] returns.
+func (r Record) Sync() bool { return r.Once || r.What == Answered }
+
 // History is a job with its records in order.
 type History struct {
 	Job     Job      `json:"job"`

@@ -49,6 +49,7 @@ type Run struct {
 	order     Order
 	entries   map[string]*entry
 	clocks    []Record // times that were read and go along with the next write
+	waiting   []Record // answers that do
 	decisions int
 	look      bool  // decisions or a cancellation may have come
 	halted    error // why every call of Steps says ErrStop by now
@@ -305,6 +306,9 @@ func (run *Run) end(e End) Outcome {
 }
 
 func (run *Run) release() Outcome {
+	if err := run.record("keep", run.r.Journal.Keep, nil); err != nil {
+		return Outcome{Kind: RunLost, Err: err}
+	}
 	if err := run.r.Journal.Release(run.write(), run.lease); err != nil {
 		return Outcome{Kind: RunLost, Err: err}
 	}

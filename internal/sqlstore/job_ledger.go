@@ -105,8 +105,7 @@ func (j *Jobs) Load(ctx context.Context, l job.Lease) (got job.History, err erro
 
 // Begin implements [job.Ledger].
 func (j *Jobs) Begin(ctx context.Context, l job.Lease, records []job.Record) error {
-	once := slices.ContainsFunc(records, func(r job.Record) bool { return r.Once })
-	return j.add(ctx, "begin a step", l, records, !once)
+	return j.add(ctx, "begin a step", l, records, !slices.ContainsFunc(records, job.Record.Sync))
 }
 
 // Keep implements [job.Ledger].

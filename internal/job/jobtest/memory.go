@@ -227,8 +227,7 @@ func (m *Memory) Load(_ context.Context, l job.Lease) (job.History, error) {
 
 // Begin implements [job.Journal].
 func (m *Memory) Begin(_ context.Context, l job.Lease, records []job.Record) error {
-	once := slices.ContainsFunc(records, func(r job.Record) bool { return r.Once })
-	return m.add(l, records, once)
+	return m.add(l, records, slices.ContainsFunc(records, job.Record.Sync))
 }
 
 // Keep implements [job.Journal].

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -132,6 +133,22 @@ func (s *Server) failed(ctx context.Context, what string, err error) error {
 	return Refuse(Unavailable, "could not "+what, "the server's log says why")
 }
 
+// masked takes the secrets of the request's tenant out of a problem: it may name what
+// the client sent, or quote a file.
+func (s *Server) masked(ctx context.Context, p *Problem) *Problem {
+	if s.service.Mask == nil {
+		return p
+	}
+	mask := func(text string) string { return s.service.Mask(ctx, visitorOf(ctx).tenant, text) }
+	out := *p
+	out.Detail, out.Hint = mask(p.Detail), mask(p.Hint)
+	out.Findings = slices.Clone(p.Findings)
+	for i, f := range out.Findings {
+		out.Findings[i].Message, out.Findings[i].Hint = mask(f.Message), mask(f.Hint)
+	}
+	return &out
+}
+
 // writeProblem answers with a problem.
 func writeProblem(w http.ResponseWriter, p *Problem) {
 	body, err := json.Marshal(p)
@@ -149,8 +166,12 @@ func writeProblem(w http.ResponseWriter, p *Problem) {
 // namedField is a place in a request that may be quoted: a name, no text.
 var namedField = regexp.MustCompile(`^[A-Za-z0-9_.\[\]-]{1,80}$`)
 
-// ourProblem gives huma's own errors our form, without what the client sent.
-func ourProblem(_ huma.Context, _ string, v any) (any, error) {
+// ourProblem gives huma's own errors our form, without what the client sent, and
+// takes secrets out of ours.
+func (s *Server) ourProblem(c huma.Context, _ string, v any) (any, error) {
+	if p, ok := v.(*Problem); ok {
+		return s.masked(c.Context(), p), nil
+	}
 	m, ok := v.(*huma.ErrorModel)
 	if !ok {
 		return v, nil

@@ -35,7 +35,7 @@ func (s *Server) routes() (*http.ServeMux, error) {
 		},
 		Formats: huma.DefaultFormats, DefaultFormat: "application/json",
 		RejectUnknownQueryParameters: true,
-		Transformers:                 []huma.Transformer{ourProblem},
+		Transformers:                 []huma.Transformer{s.ourProblem},
 	})
 	api.UseMiddleware(s.checkRole)
 	s.jobRoutes(api)
@@ -46,6 +46,9 @@ func (s *Server) routes() (*http.ServeMux, error) {
 	s.tokenRoutes(api)
 	if s.service.Secrets != nil {
 		s.secretRoutes(api)
+	}
+	if s.service.Spending != nil {
+		s.spendRoutes(api)
 	}
 	s.upkeepRoutes(api)
 	health := route(access.None, http.MethodGet, healthPath, "health", "operation", "Say how the service is", "Needs no token; without one only \"ok\" is told. Status 503 when jobs cannot run.")

@@ -28,9 +28,12 @@ type Service struct {
 	Policies  Policies
 	Audit     audit.Reader
 	Tokens    Tokens
-	Secrets   Secrets // nil: there are none, and no paths of theirs
+	Secrets   Secrets  // nil: there are none, and no paths of theirs
+	Spending  Spending // likewise
 	Upkeep    Upkeep
 	Health    func(ctx context.Context) Health
+	// Mask takes a tenant's secrets out of what a [Problem] says; nil leaves it as it is.
+	Mask func(ctx context.Context, tenant, text string) string
 }
 
 // Caller is who asks, and in which tenant. That their role suffices has been

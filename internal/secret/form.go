@@ -188,15 +188,19 @@ func lower(text string) string {
 }
 
 // jsons gives the value as it stands within a JSON string, as the usual encoders
-// write it, and within a JSON string of that.
+// write it, and within a JSON string of that, which another encoder may have written.
 func jsons(v []byte) [][]byte {
 	if !utf8.Valid(v) {
 		return nil
 	}
+	encoders := []struct{ html, ascii, slash bool }{{}, {html: true}, {ascii: true}, {slash: true}, {ascii: true, slash: true}, {html: true, ascii: true}}
 	var out [][]byte
-	for _, e := range []struct{ html, ascii, slash bool }{{}, {html: true}, {ascii: true}, {slash: true}, {ascii: true, slash: true}, {html: true, ascii: true}} {
+	for _, e := range encoders {
 		once := escape(v, e.html, e.ascii, e.slash)
-		out = append(out, once, escape(once, e.html, e.ascii, e.slash))
+		out = append(out, once)
+		for _, e := range encoders {
+			out = append(out, escape(once, e.html, e.ascii, e.slash))
+		}
 	}
 	return out
 }

@@ -66,7 +66,7 @@ func (s *Station) Approvals(ctx context.Context, tenant string, f control.Approv
 		out = out[:f.Limit]
 	}
 	for i := range out {
-		out[i].Request = s.scanners.maskRequest(ctx, tenant, out[i].Request)
+		out[i] = s.scanners.maskApproval(ctx, tenant, out[i])
 	}
 	return out, nil
 }
@@ -159,8 +159,7 @@ func (s *Station) Approval(ctx context.Context, tenant, id string) (control.Appr
 		return control.Approval{}, err
 	}
 	if known {
-		w.Request = s.scanners.maskRequest(ctx, tenant, w.Request)
-		return w.Approval, nil
+		return s.scanners.maskApproval(ctx, tenant, w.Approval), nil
 	}
 	all, err := s.Approvals(ctx, tenant, control.ApprovalFilter{Waiting: true, Decided: true})
 	if err != nil {

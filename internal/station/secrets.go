@@ -113,6 +113,17 @@ func (s *scanners) maskJSON(ctx context.Context, tenant string, raw json.RawMess
 	return scanner.MaskJSON(raw)
 }
 
+// maskApproval takes the secrets out of what is told of an approval.
+func (s *scanners) maskApproval(ctx context.Context, tenant string, a control.Approval) control.Approval {
+	a.Request = s.maskRequest(ctx, tenant, a.Request)
+	if a.Decided != nil {
+		d := *a.Decided
+		d.Note = s.mask(ctx, tenant, d.Note)
+		a.Decided = &d
+	}
+	return a
+}
+
 // maskRequest takes the secrets out of what a person is asked. The question's digest
 // stays that of what is asked.
 func (s *scanners) maskRequest(ctx context.Context, tenant string, r approval.Request) approval.Request {

@@ -17,7 +17,7 @@ import (
 
 // Service is what the HTTP API of the station serves.
 func (s *Station) Service(gate *access.Gate) control.Service {
-	return control.Service{Gate: gate, Jobs: s, Approvals: s, Plugins: s, Hooks: s, Policies: s, Audit: s.store, Tokens: s.store, Secrets: s, Upkeep: s, Health: s.Health}
+	return control.Service{Gate: gate, Jobs: s, Approvals: s, Plugins: s, Hooks: s, Policies: s, Audit: s.store, Tokens: s.store, Secrets: s, Spending: s, Upkeep: s, Health: s.Health, Mask: s.scanners.mask}
 }
 
 // Store is the station's store, for those who keep things there.

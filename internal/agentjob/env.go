@@ -159,6 +159,9 @@ func (in *inner) Do(c step.Call) (step.Answer, error) {
 	if err != nil {
 		return a, err
 	}
+	if got.OverBudget {
+		return a, job.Fail(LimitExceeded, got.Failed)
+	}
 	return a, in.run.spend(max(got.Response.Latency, time.Duration(0)) + workOf(end))
 }
 

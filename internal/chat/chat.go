@@ -60,8 +60,10 @@ type ToolCall struct {
 
 // Usage is what a completion cost.
 type Usage struct {
-	Input  int `json:"input_tokens"`
-	Output int `json:"output_tokens"`
+	Input     int `json:"input_tokens"`               // all of them
+	Output    int `json:"output_tokens"`              // all of them
+	Cached    int `json:"cached_tokens,omitempty"`    // of Input: read from the provider's cache
+	Reasoning int `json:"reasoning_tokens,omitempty"` // of Output
 }
 
 // Error is a provider that did not give a completion. Its text holds no message

@@ -140,6 +140,8 @@ type ModelAnswer struct {
 	// Failed is the provider's failure; it holds no message text.
 	Failed string `json:"failed,omitempty"`
 	Status int    `json:"status,omitempty"`
+	// OverBudget says that the model was not asked: a budget leaves too little.
+	OverBudget bool `json:"over_budget,omitempty"`
 	// Streamed is the text that went out before the failure.
 	Streamed string `json:"streamed,omitempty"`
 }

@@ -92,9 +92,15 @@ func (d *draft) count(raw json.RawMessage) {
 	var u struct {
 		Prompt     float64 `json:"prompt_tokens"`
 		Completion float64 `json:"completion_tokens"`
+		In         struct {
+			Cached float64 `json:"cached_tokens"`
+		} `json:"prompt_tokens_details"`
+		Out struct {
+			Reasoning float64 `json:"reasoning_tokens"`
+		} `json:"completion_tokens_details"`
 	}
 	if len(raw) > 0 && json.Unmarshal(raw, &u) == nil && u.Prompt+u.Completion > 0 {
-		d.usage = chat.Usage{Input: int(u.Prompt), Output: int(u.Completion)}
+		d.usage = chat.Usage{Input: int(u.Prompt), Output: int(u.Completion), Cached: int(u.In.Cached), Reasoning: int(u.Out.Reasoning)}
 	}
 }
 

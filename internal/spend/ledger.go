@@ -45,7 +45,8 @@ type Ledger struct {
 
 	mu       sync.Mutex
 	accounts map[accountKey]*account
-	day      time.Time // the accounts' newest
+	day      time.Time       // the accounts' newest
+	running  map[string]bool // calls by id
 	writer   writer
 }
 
@@ -57,7 +58,7 @@ func New(ctx context.Context, o Options) (*Ledger, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	l := &Ledger{o: o, accounts: map[accountKey]*account{}}
+	l := &Ledger{o: o, accounts: map[accountKey]*account{}, running: map[string]bool{}}
 	now := o.Clock()
 	l.day = start(Day, now)
 	month := start(Month, now)
@@ -209,6 +210,7 @@ func (l *Ledger) Begin(c Call, need Need) (*Entry, error) {
 		e.accounts = append(e.accounts, a)
 	}
 	e.row = &row{Record: Record{Call: l.named(c), Began: now, Cost: cost, Priced: priced, Reserved: cost, ReservedTokens: tokens}}
+	l.running[e.row.ID] = true
 	l.writer.add(e.row)
 	return e, nil
 }
@@ -317,6 +319,7 @@ func (e *Entry) End(o Outcome) {
 	if r.Ended {
 		return
 	}
+	delete(l.running, r.ID)
 	for _, a := range e.accounts {
 		a.reserved -= r.Reserved
 		a.reservedTokens -= r.ReservedTokens
@@ -342,6 +345,14 @@ func (l *Ledger) Refused(c Call, o Outcome) {
 		return
 	}
 	l.writer.add(&row{Record: Record{Call: l.named(c), Outcome: o, Began: now, Priced: priced, Ended: true}})
+}
+
+// Runs says whether a call runs here; one that does not, and has no end in the store,
+// ended with its process.
+func (l *Ledger) Runs(id string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.running[id]
 }
 
 // Standing is what was spent in a period.

@@ -16,6 +16,7 @@ import (
 	"github.com/belay-run/belay/internal/mcphost"
 	"github.com/belay-run/belay/internal/plugin"
 	"github.com/belay-run/belay/internal/rawjson"
+	"github.com/belay-run/belay/internal/spend"
 )
 
 // handlers carry out what jobs ask for.
@@ -26,8 +27,10 @@ type handlers struct {
 	scanners *scanners
 	// model gives the client of a job's model.
 	model func(ctx context.Context, id job.ID) (chat.Model, error)
-	newID func() string
-	log   *slog.Logger
+	// spending charges what agents ask; nil where nothing is charged.
+	spending *spending
+	newID    func() string
+	log      *slog.Logger
 }
 
 func (h *handlers) all() job.Handlers {
@@ -212,7 +215,17 @@ func (h *handlers) complete(ctx context.Context, c job.Call) (job.Answer, error)
 	if err != nil {
 		return answer(loop.ModelAnswer{Failed: err.Error()})
 	}
+	call, err := h.spending.begin(ctx, at.ID, c.Key, &in.Request)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return job.Answer{}, ctx.Err()
+	case err != nil:
+		var over *spend.OverBudget
+		h.log.Warn("the model is not asked", "job", at.Job, "why", err)
+		return answer(loop.ModelAnswer{Failed: err.Error(), OverBudget: errors.As(err, &over)})
+	}
 	got, err := m.Complete(chat.WithConversation(ctx, at.Job), in.Request, nil)
+	call.end(ctx, &got, err)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return job.Answer{}, ctx.Err()

@@ -21,6 +21,7 @@ import (
 	"github.com/belay-run/belay/internal/plugin"
 	"github.com/belay-run/belay/internal/policy"
 	"github.com/belay-run/belay/internal/secret"
+	"github.com/belay-run/belay/internal/spend"
 	"github.com/belay-run/belay/internal/sqlstore"
 	"github.com/belay-run/belay/internal/vault"
 )
@@ -63,6 +64,7 @@ type Station struct {
 	servers  *servers
 	folders  *folders
 	models   *models
+	ledger   *spend.Ledger
 	scanners *scanners
 	teller   *teller // nil when the station is idle
 
@@ -115,6 +117,9 @@ func Open(ctx context.Context, cfg Config) (_ *Station, err error) {
 		return nil, err
 	}
 	defer func() {
+		if err != nil && s.ledger != nil {
+			err = errors.Join(err, s.ledger.Close(ctx))
+		}
 		if err != nil {
 			err = errors.Join(err, s.store.Close())
 		}
@@ -130,8 +135,12 @@ func Open(ctx context.Context, cfg Config) (_ *Station, err error) {
 	s.models = &models{station: s, open: map[string]chat.Model{}}
 	s.flows = job.NewFlows(agentjob.New(agentjob.Pinned{Addition: s.addition}))
 	s.folders = &folders{station: s, open: map[agentjob.Folder]*openFolder{}}
-	h := &handlers{servers: s.servers, folders: s.folders, scanners: look, model: s.models.of, newID: newID, log: cfg.Logger}
-	journal := s.journal
+	if s.ledger, err = s.newLedger(ctx); err != nil {
+		return nil, err
+	}
+	charges := newSpending(s)
+	h := &handlers{servers: s.servers, folders: s.folders, scanners: look, model: s.models.of, spending: charges, newID: newID, log: cfg.Logger}
+	var journal job.Journal = forgetting{s.journal, charges.forget}
 	if cfg.Idle {
 		journal = idle{journal}
 	} else {
@@ -175,7 +184,7 @@ func (s *Station) addition(a agentjob.Addition) (*policy.Policy, error) {
 // with the next owner.
 func (s *Station) Close(ctx context.Context) error {
 	defer s.sweeping.Wait() // it is bounded
-	return errors.Join(s.engine.Close(ctx), s.teller.close(ctx), s.folders.close(ctx), s.servers.close(ctx), s.models.close(), s.store.Close())
+	return errors.Join(s.engine.Close(ctx), s.teller.close(ctx), s.folders.close(ctx), s.servers.close(ctx), s.models.close(), s.ledger.Close(ctx), s.store.Close())
 }
 
 func newID() string { return ulid.Make().String() }

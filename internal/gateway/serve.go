@@ -150,6 +150,9 @@ func (x *exchange) told(what string, err error) *Refusal {
 
 // refuse answers with an error in the vendor's shape.
 func (x *exchange) refuse(r *Refusal) {
+	if r.Status == http.StatusNotImplemented {
+		x.w.Header().Set("X-Should-Retry", "false") // the vendors' SDKs try again at 5xx
+	}
 	x.json(r.Status, problem(x.vendor, r, x.id))
 }
 

@@ -344,29 +344,6 @@ func TestScansThatAreNotHandedOver(t *testing.T) {
 			t.Error("its on_timeout is allow: the model should read the result")
 		}
 	})
-	for what, damage := range map[string]string{
-		"missing": "DELETE FROM secret_print",
-		"damaged": "UPDATE secret_print SET sealed = zeroblob(length(sealed))",
-	} {
-		t.Run("P42 fingerprints are "+what+": a person decides", func(t *testing.T) {
-			g := startSecrets(t, "hooks:\n  - {on: post_tool_call, call: guard.watch, scan: [secrets], decisions: [allow, escalate]}\n")
-			g.harm(damage)
-			g.answers(map[string]any{"look": "a result"})
-			id := g.start("go")
-			asked := g.waits(1)[0]
-			if seen := g.told("post_tool_call"); len(seen) != 0 {
-				t.Error("the hook was asked")
-			}
-			if len(asked.Request.Reasons) == 0 || strings.Contains(string(asked.Request.Value), "a result") {
-				t.Errorf("nobody can say that there is no secret in it, and yet a person is shown %s", asked.Request.Value)
-			}
-			g.decide(asked, approval.Answer{Yes: true})
-			g.end(id)
-			if !strings.Contains(g.log.String(), "fingerprints") {
-				t.Errorf("the log does not say why:\n%s", g.log)
-			}
-		})
-	}
 }
 
 // harm changes the database while nobody has it.

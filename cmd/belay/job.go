@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -211,7 +212,7 @@ func jobList() *cobra.Command {
 
 func jobShow() *cobra.Command {
 	var f jobFlags
-	var asJSON bool
+	var asJSON, texts bool
 	c := &cobra.Command{
 		Use:   "show JOB",
 		Short: "Show a job: what was asked and answered, and how it ended",
@@ -222,14 +223,17 @@ func jobShow() *cobra.Command {
 				if err != nil {
 					return err
 				}
+				models, err := d.ModelCalls(ctx, args[0], texts)
+				if err != nil {
+					return err
+				}
 				w := c.OutOrStdout()
 				if asJSON {
-					return printJSON(w, h)
+					return printJSON(w, shownJob{h, models.Currency, models.Calls})
 				}
 				fmt.Fprintf(w, "job %s of %s, started %s by %s\n", h.Job.ID, h.Job.Agent, h.Job.Created.Local().Format(time.DateTime), cmp.Or(h.Job.By, "somebody"))
-				for _, r := range h.History {
-					printRecord(w, r)
-				}
+				printHistory(w, h.History, models)
+				printModels(w, models)
 				if h.Job.State.Ended() {
 					printEnd(w, h.Job)
 					return nil
@@ -241,7 +245,34 @@ func jobShow() *cobra.Command {
 	}
 	f.add(c)
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	c.Flags().BoolVar(&texts, "texts", false, "with what models were asked and answered, where the tenant has that recorded")
 	return c
+}
+
+// shownJob is a job as JSON.
+type shownJob struct {
+	control.JobHistory
+	Currency   string              `json:"currency"`
+	ModelCalls []control.ModelCall `json:"model_calls"`
+}
+
+// printHistory prints what happened in a job, the model calls of plugins where they
+// began.
+func printHistory(w io.Writer, history []job.Record, models control.ModelCallList) {
+	calls := slices.DeleteFunc(slices.Clone(models.Calls), func(c control.ModelCall) bool { return c.Plugin == "" })
+	until := func(at time.Time) {
+		for len(calls) > 0 && calls[0].Began.Before(at) {
+			printModelCall(w, calls[0], models.Currency)
+			calls = calls[1:]
+		}
+	}
+	for _, r := range history {
+		until(r.At)
+		printRecord(w, r)
+	}
+	for _, c := range calls {
+		printModelCall(w, c, models.Currency)
+	}
 }
 
 func jobCancel() *cobra.Command {

@@ -46,7 +46,7 @@ An agent is a folder; its checks are Python functions in that folder.`,
 		return fmt.Errorf("%w; %s --help lists the flags", err, c.CommandPath())
 	})
 	root.AddCommand(newInit(), newCheck(), newChat(), newServe(), newHooks(), newConversation(), newTest(), newRecord(), newJob(), newApproval(), newDev(), pluginCommand(),
-		newPolicy(), newAudit(), newToken(), newSecret(), newBackup(), newDoctor())
+		newPolicy(), newAudit(), newToken(), newSecret(), newSpend(), newBackup(), newDoctor())
 	return root
 }
 

@@ -229,7 +229,7 @@ func jobShow() *cobra.Command {
 				}
 				w := c.OutOrStdout()
 				if asJSON {
-					return printJSON(w, shownJob{h, models.Currency, models.Calls})
+					return printJSON(w, shownJob{h, models.Currency, models.Calls, models.Incomplete})
 				}
 				fmt.Fprintf(w, "job %s of %s, started %s by %s\n", h.Job.ID, h.Job.Agent, h.Job.Created.Local().Format(time.DateTime), cmp.Or(h.Job.By, "somebody"))
 				printHistory(w, h.History, models)
@@ -254,6 +254,7 @@ type shownJob struct {
 	control.JobHistory
 	Currency   string              `json:"currency"`
 	ModelCalls []control.ModelCall `json:"model_calls"`
+	Incomplete string              `json:"model_calls_incomplete,omitempty"`
 }
 
 // printHistory prints what happened in a job, the model calls of plugins where they

@@ -135,6 +135,9 @@ func costOf(c control.ModelCall, currency string) string {
 
 // printModels prints what the models of a job have come to.
 func printModels(w io.Writer, all control.ModelCallList) {
+	if all.Incomplete != "" {
+		fmt.Fprintln(w, "models:", plain(all.Incomplete))
+	}
 	if len(all.Calls) == 0 {
 		return
 	}

@@ -32,7 +32,7 @@ func TestSpending(t *testing.T) {
 	addr, _ := w.start(t)
 	c := w.client(t, addr, "viewer", "main")
 	calls, err := c.ModelCalls(t.Context(), "j1", true)
-	if err != nil || !reflect.DeepEqual(calls, ModelCallList{"USD", w.fake.calls}) || w.fake.last() != "model calls main/j1 true" {
+	if err != nil || !reflect.DeepEqual(calls, ModelCallList{Currency: "USD", Calls: w.fake.calls}) || w.fake.last() != "model calls main/j1 true" {
 		t.Errorf("%v, %+v, asked %s", err, calls, w.fake.last())
 	}
 	spent, err := c.Spend(t.Context())

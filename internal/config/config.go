@@ -26,11 +26,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net"
 	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"time"
 
 	"github.com/belay-run/belay/internal/finding"
@@ -185,6 +187,28 @@ func (c *Config) approvals(top *yamlfile.Section) {
 		c.Approvals.Command = append(c.Approvals.Command, n.Text)
 	}
 	s.Close()
+}
+
+// Called is the provider's name of the model; of a scripted one that of its script.
+func (m Model) Called() string {
+	if m.Provider == Scripted {
+		return filepath.Base(m.Script)
+	}
+	return m.Name
+}
+
+// Named finds a model that the file has, by its alias or by its provider's name of it.
+// Of several with that name it is the one whose alias comes first.
+func (c *Config) Named(name string) (alias string, m Model, ok bool) {
+	if m, ok := c.Models[name]; ok {
+		return name, m, true
+	}
+	for _, alias := range slices.Sorted(maps.Keys(c.Models)) {
+		if m := c.Models[alias]; m.Name == name && name != "" {
+			return alias, m, true
+		}
+	}
+	return "", Model{}, false
 }
 
 // Model returns the model of an alias, else the default one.

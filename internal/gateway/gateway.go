@@ -66,6 +66,7 @@ type Rules struct {
 type Model struct {
 	Alias    string
 	Provider string
+	Model    string // the provider's name of it
 	API      string
 }
 

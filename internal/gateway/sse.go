@@ -11,7 +11,6 @@ type event struct {
 	// name and data are what it says; several lines of data are joined. An event
 	// without data, such as a comment, says nothing.
 	name, data []byte
-	part       bool // of an event that is too long; it says nothing
 }
 
 // splitter splits a stream into events as it comes, wherever it is cut. Lines end
@@ -46,7 +45,7 @@ func (s *splitter) feed(p []byte, give func(event)) {
 		}
 		s.inLine = n > s.line || s.inLine && s.line == 0
 		s.long, s.line, s.looked = true, 0, 0
-		give(event{raw: b[:n], part: true})
+		give(event{raw: b[:n]})
 		b = b[n:]
 	}
 	s.buf = append(s.buf[:0], b...) // b may be the end of buf
@@ -110,7 +109,7 @@ func lineEnd(b []byte, from int, final bool) (end, next int) {
 
 // give reads what an event says.
 func (s *splitter) give(raw []byte, give func(event)) {
-	e := event{raw: raw, part: s.long}
+	e := event{raw: raw}
 	b := raw
 	if !s.begun {
 		b = bytes.TrimPrefix(b, []byte("\xEF\xBB\xBF"))

@@ -59,6 +59,8 @@ type Config struct {
 	// APIKey is sent as a bearer token. It may be empty where the provider
 	// needs none.
 	APIKey string
+	// Headers are sent along with each request.
+	Headers map[string]string
 	// Extra are top-level keys of each request, such as temperature. A request's
 	// own settings win over them; a value of null leaves the key out.
 	Extra map[string]json.RawMessage
@@ -124,6 +126,9 @@ func New(cfg Config) (chat.Model, error) {
 	}}
 	for _, h := range []string{"Lang", "Package-Version", "OS", "Arch", "Runtime", "Runtime-Version", "Retry-Count", "Timeout"} {
 		c.api.Options = append(c.api.Options, option.WithHeaderDel("X-Stainless-"+h)) // what we run on is not the provider's business
+	}
+	for name, value := range cfg.Headers {
+		c.api.Options = append(c.api.Options, option.WithHeader(name, value))
 	}
 	return c, nil
 }

@@ -83,6 +83,7 @@ func (r *reader) aCase(s *yamlfile.Section) *Case {
 		s.Here().Err("one-kind", s.Path()+" needs exactly one of event and job", "write event: for what hooks say of one moment, or job: for a whole job")
 	}
 	c.Secrets = r.secrets(s)
+	c.Models = r.models(s)
 	s.Require("expect", "write allow, deny, modify or escalate; of a job also what should come of it")
 	if event != nil {
 		c.Event = r.event(event)
@@ -256,7 +257,7 @@ func (r *reader) job(s *yamlfile.Section) *Job {
 		j.Input = r.json(f.Value, s.Full("input"))
 	}
 	j.Provider, j.Model = r.agentModel(s)
-	j.Script = r.model(s)
+	j.Script = r.model(s, "model")
 	j.Tools = r.canned(s)
 	j.Policy = r.policy(s)
 	j.Approvals = r.answers(s)
@@ -275,10 +276,25 @@ func (r *reader) agent(s *yamlfile.Section) (Name, *Agent) {
 	return Name{s.Node.Line, s.Node.Column, name}, a
 }
 
-// model reads the rules that answer in the model's place, or the name of their file.
-func (r *reader) model(s *yamlfile.Section) *scripted.Script {
-	f := s.Find("model")
-	sub := s.Sub("model")
+// models reads what answers the plugin's functions that ask models, by the models'
+// names.
+func (r *reader) models(s *yamlfile.Section) map[string]*scripted.Script {
+	sub := s.Sub("models")
+	if sub == nil {
+		return nil
+	}
+	out := map[string]*scripted.Script{}
+	for _, f := range sub.Node.Fields {
+		out[f.Name] = r.model(sub, f.Name)
+	}
+	sub.Close()
+	return out
+}
+
+// model reads the rules that answer in a model's place, or the name of their file.
+func (r *reader) model(s *yamlfile.Section, key string) *scripted.Script {
+	f := s.Find(key)
+	sub := s.Sub(key)
 	if sub == nil {
 		return nil
 	}

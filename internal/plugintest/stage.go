@@ -156,6 +156,11 @@ func (s *stage) play(ctx context.Context, c *Case) (*seen, error) {
 	if err := s.bench.Know(id.Tenant, c.Secrets); err != nil {
 		return nil, err
 	}
+	models := map[string]chat.Model{}
+	for name, script := range c.Models {
+		models[name] = script
+	}
+	s.bench.Models(id.Tenant, models)
 	order := job.Order{ID: id}
 	answers := []Answer(nil)
 	if c.Event != nil {

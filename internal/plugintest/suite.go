@@ -23,7 +23,10 @@ type Case struct {
 	Event        *Event // exactly one of the two is set
 	Job          *Job
 	Secrets      map[string]string // of the tenant, by name; nil for none
-	Expect       Expect
+	// Models answer the plugin's functions that ask models, by the models' names; nil
+	// where no key for models can be made.
+	Models map[string]*scripted.Script
+	Expect Expect
 }
 
 // Canary says that the case stands for what must go through untouched.

@@ -44,7 +44,7 @@ func (s *Station) Checkup(ctx context.Context, tenant string) ([]control.Check, 
 		c.plugin(in)
 	}
 	c.matches(all)
-	c.agents(all)
+	c.agents(ctx, all)
 	for _, look := range []func(context.Context, []Installed) error{c.outside, c.policy, c.people} {
 		if err := look(ctx, all); err != nil {
 			return nil, err
@@ -221,13 +221,13 @@ func (c *checkup) nobody(in Installed, h *plugin.Hook, name string) {
 }
 
 // agents looks whether the agents' models can be asked.
-func (c *checkup) agents(all []Installed) {
+func (c *checkup) agents(ctx context.Context, all []Installed) {
 	if c.cfg.Client != nil {
 		return
 	}
 	for _, in := range all {
 		for _, a := range in.Manifest.Agents {
-			if _, err := c.models.named(a.Model); err != nil {
+			if _, err := c.models.named(ctx, c.tenant, a.Model); err != nil {
 				c.say(control.Failing, "agent "+a.ID, "its jobs do not start", "%v", err)
 			}
 		}

@@ -14,7 +14,6 @@ import (
 	"github.com/belay-run/belay/internal/job"
 	"github.com/belay-run/belay/internal/loop"
 	"github.com/belay-run/belay/internal/mcphost"
-	"github.com/belay-run/belay/internal/plugin"
 	"github.com/belay-run/belay/internal/rawjson"
 	"github.com/belay-run/belay/internal/spend"
 )
@@ -27,6 +26,9 @@ type handlers struct {
 	scanners *scanners
 	// model gives the client of a job's model.
 	model func(ctx context.Context, id job.ID) (chat.Model, error)
+	// recorded returns when the model calls of a job's tools are on record; nil where
+	// none is kept.
+	recorded func(ctx context.Context, tenant, job string) error
 	// spending charges what agents ask; nil where nothing is charged.
 	spending *spending
 	newID    func() string
@@ -106,6 +108,8 @@ func (h *handlers) hook(ctx context.Context, c job.Call) (job.Answer, error) {
 		h.log.Warn("a hook is not asked: it cannot be told where secrets are", "hook", in.Tool.ID+"."+in.Function, "why", err)
 		return failed(agentjob.Unavailable, "it cannot be told where the tenant's secrets are: "+err.Error()), nil
 	}
+	meta, end := h.key(ctx, in.Tool, in.Function, meta)
+	defer end()
 	got := server.Call(ctx, mcphost.CallRequest{Tool: in.Function, Timeout: in.Limit, Meta: meta, Arguments: rawjson.Must(map[string]json.RawMessage{"event": in.Event})})
 	if got.Outcome != mcphost.OK {
 		h.log.Warn("a hook failed", "hook", in.Tool.ID+"."+in.Function, "outcome", got.Outcome, "took", got.Took, "why", got.Failure)
@@ -118,12 +122,6 @@ func (h *handlers) hook(ctx context.Context, c job.Call) (job.Answer, error) {
 	return job.Answer{Value: object, Took: got.Took}, nil
 }
 
-// Names of what a request to a hook brings beside its event.
-const (
-	metaSecrets      = "belay/secrets"
-	metaSecretsOther = "oz0/secrets" // as plugins with a manifest of that name read it
-)
-
 // meta is what a hook is told beside its event: a list of where secrets are, which is
 // empty when nothing was found, so that none at all means that nobody looked.
 func (h *handlers) meta(ctx context.Context, in *agentjob.HookCall) (map[string]json.RawMessage, error) {
@@ -134,11 +132,11 @@ func (h *handlers) meta(ctx context.Context, in *agentjob.HookCall) (map[string]
 	if err != nil {
 		return nil, err
 	}
-	name := metaSecrets
-	if m, err := h.servers.manifest(in.Tool); err == nil && m.File == plugin.OtherFile {
-		name = metaSecretsOther
+	is, err := h.servers.about(in.Tool)
+	if err != nil {
+		return nil, err
 	}
-	return map[string]json.RawMessage{name: found}, nil
+	return map[string]json.RawMessage{is.named(metaSecrets, metaSecretsOther): found}, nil
 }
 
 // tenantOf is whose job a call belongs to; "" for none's.
@@ -178,7 +176,9 @@ func (h *handlers) tool(ctx context.Context, c job.Call) (job.Answer, error) {
 		h.log.Error("a tool cannot be reached", "tool", full, "error", err)
 		return answer(agentjob.ToolAnswer{Text: fmt.Sprintf("Error: %s could not be reached. Nothing was done.", full), IsError: true})
 	}
-	got := server.Call(ctx, mcphost.CallRequest{Tool: in.Function, Timeout: in.Limit, Arguments: in.Arguments})
+	meta, end := h.key(ctx, in.Tool, in.Function, nil)
+	defer end()
+	got := server.Call(ctx, mcphost.CallRequest{Tool: in.Function, Timeout: in.Limit, Meta: meta, Arguments: in.Arguments})
 	switch got.Outcome {
 	case mcphost.OK:
 		return answer(agentjob.ToolAnswer{Value: got.Given(), Text: text(got), Made: true})

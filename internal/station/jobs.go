@@ -72,12 +72,12 @@ func (s *Station) spec(ctx context.Context, c control.Caller, o control.JobOrder
 	if s.cfg.Client == nil {
 		m, err := s.settingsOf(alias)
 		if err == nil {
-			_, err = s.models.named(alias)
+			_, err = s.models.client(ctx, c.Tenant, m)
 		}
 		if err != nil {
 			return nil, control.Refuse(control.Invalid, err.Error(), "")
 		}
-		spec.Agent.Provider, spec.Agent.Model = m.Provider, m.Name
+		spec.Agent.Provider, spec.Agent.Model = m.Provider, m.Called()
 	}
 	for _, p := range all {
 		pin(spec, p)

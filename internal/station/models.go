@@ -2,6 +2,7 @@ package station
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -23,7 +24,7 @@ type models struct {
 	station *Station
 
 	mu   sync.Mutex
-	open map[string]chat.Model
+	open map[opening]chat.Model
 }
 
 // of gives the model of a job.
@@ -39,23 +40,41 @@ func (m *models) of(ctx context.Context, id job.ID) (chat.Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	return m.named(spec.Agent.Alias)
+	return m.named(ctx, id.Tenant, spec.Agent.Alias)
 }
 
-// named gives the model of an alias, or of provider/model@base-url.
-func (m *models) named(alias string) (chat.Model, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if client := m.open[alias]; client != nil {
-		return client, nil
-	}
+// named gives the model of an alias, or of provider/model@base-url, for a tenant.
+func (m *models) named(ctx context.Context, tenant, alias string) (chat.Model, error) {
 	c, err := m.station.settingsOf(alias)
 	if err != nil {
 		return nil, err
 	}
-	client, err := open(c, m.station)
+	return m.client(ctx, tenant, c)
+}
+
+// opening tells clients apart. key is a digest: a tenant's key may be set anew.
+type opening struct {
+	config.Model
+	key string
+}
+
+// client gives the client of a model with the tenant's key.
+func (m *models) client(ctx context.Context, tenant string, c config.Model) (chat.Model, error) {
+	p, err := m.station.provider(ctx, tenant, c)
+	if err != nil {
+		return nil, err
+	}
+	sum := sha256.Sum256([]byte(p.key))
+	at := opening{c, string(sum[:])}
+	at.Price = nil
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if client := m.open[at]; client != nil {
+		return client, nil
+	}
+	client, err := open(c, p, m.station)
 	if err == nil {
-		m.open[alias] = client
+		m.open[at] = client
 	}
 	return client, err
 }
@@ -79,8 +98,9 @@ func (s *Station) settingsOf(alias string) (config.Model, error) {
 	return s.settings.Model(alias)
 }
 
-func open(c config.Model, s *Station) (chat.Model, error) {
-	if c.Provider == config.Scripted {
+func open(c config.Model, p reached, s *Station) (chat.Model, error) {
+	switch p.API {
+	case config.Scripted:
 		text, err := os.ReadFile(c.Script)
 		if err != nil {
 			return nil, fmt.Errorf("the script of the model: %w", err)
@@ -90,12 +110,10 @@ func open(c config.Model, s *Station) (chat.Model, error) {
 			return nil, &FindingsError{c.Script, findings}
 		}
 		return script, nil
+	case config.Anthropic:
+		return nil, fmt.Errorf("agents cannot ask provider %s, which speaks Anthropic's API; plugins can. Give agents a provider with OpenAI's API: Anthropic serves that too, at a base_url of its own", c.Provider)
 	}
-	cfg, err := model.Config{Provider: c.Provider, Model: c.Name, BaseURL: c.BaseURL, Timeout: c.Timeout, Logger: s.cfg.Logger}.WithKey(c.KeyVariable, os.Getenv)
-	if err != nil {
-		return nil, err
-	}
-	return model.New(cfg)
+	return model.New(model.Config{Provider: c.Provider, Model: c.Name, BaseURL: p.BaseURL, APIKey: p.key, Headers: p.Headers, Timeout: c.Timeout, Logger: s.cfg.Logger})
 }
 
 func (m *models) close() error {

@@ -61,6 +61,7 @@ func (s *Station) install(ctx context.Context, tenant, dir string, o InstallOpti
 	} else {
 		p, err = s.store.InstallPlugin(ctx, p, o.Before, o.By)
 	}
+	s.grants.forget()
 	if err != nil {
 		return Installed{}, err
 	}
@@ -197,6 +198,7 @@ func (s *Station) remove(ctx context.Context, tenant, name, by string, force boo
 	}
 	err := s.store.RemovePlugin(ctx, tenant, name, by, force)
 	s.servers.forget()
+	s.grants.forget()
 	s.sweep(ctx)
 	return err
 }

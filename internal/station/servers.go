@@ -35,14 +35,23 @@ type servers struct {
 	secrets values    // nil for none
 	plugins installed // nil when there are no tenants
 
+	models modelKeys // nil where no tool is given a key for models
+
 	mu      sync.Mutex
 	open    map[serverKey]*mcphost.Server
-	env     map[agentjob.Tool][]string // what each reads
-	retired []*mcphost.Server          // with values from before; calls may be under way
+	known   map[agentjob.Tool]traits
+	retired []*mcphost.Server // with values from before; calls may be under way
 	closed  bool
 
 	there    map[[2]string]bool // tenant and plugin: it is installed. Calls need not ask the store
 	removals int                // how many plugins were removed
+}
+
+// traits are what a snapshot says of a tool, kept since snapshots do not change.
+type traits struct {
+	env     []string // the variables that it reads
+	purpose string   // why it asks models; "" when it does not
+	other   bool     // its manifest is of the other name
 }
 
 // values gives the secrets of tenants. [sqlstore.ErrNoSecret].
@@ -99,7 +108,7 @@ type serverKey struct {
 }
 
 func newServers(root, version string, log *slog.Logger) *servers {
-	return &servers{root: root, version: version, log: log, open: map[serverKey]*mcphost.Server{}, env: map[agentjob.Tool][]string{}, there: map[[2]string]bool{}}
+	return &servers{root: root, version: version, log: log, open: map[serverKey]*mcphost.Server{}, known: map[agentjob.Tool]traits{}, there: map[[2]string]bool{}}
 }
 
 // snapshotName is the folder of a snapshot: digests have a colon, paths should not.
@@ -134,21 +143,11 @@ func (s *servers) get(ctx context.Context, tenant string, t agentjob.Tool) (*mcp
 	if s.closed {
 		return nil, errors.New("the station is stopping")
 	}
-	var m *plugin.Manifest
-	reads, known := s.env[t]
-	if !known {
-		var err error
-		if m, err = s.manifest(t); err != nil {
-			return nil, err
-		}
-		tool := m.Tool(t.ID)
-		if tool == nil {
-			return nil, fmt.Errorf("plugin %s has no tool %s", t.Plugin, t.ID)
-		}
-		reads = tool.Env
-		s.env[t] = reads
+	is, m, err := s.traits(t)
+	if err != nil {
+		return nil, err
 	}
-	given, key, err := s.given(ctx, tenant, t, reads)
+	given, key, err := s.given(ctx, tenant, t, is.env)
 	if err != nil {
 		return nil, err
 	}
@@ -164,6 +163,9 @@ func (s *servers) get(ctx context.Context, tenant string, t agentjob.Tool) (*mcp
 	if err != nil {
 		return nil, err
 	}
+	if is.purpose != "" {
+		maps.Copy(cfg.Env, addresses(s.models))
+	}
 	cfg.ID, cfg.Logger, cfg.Version, cfg.MaxMessage, cfg.StartTimeout = t.ID, s.log.With("plugin", t.Plugin), s.version, maxMessage, s.limit
 	server, err := mcphost.Open(cfg)
 	if err != nil {
@@ -177,6 +179,33 @@ func (s *servers) get(ctx context.Context, tenant string, t agentjob.Tool) (*mcp
 	}
 	s.open[key] = server
 	return server, nil
+}
+
+// traits gives what is known of a tool, and the manifest when it was read for that.
+// Its caller holds mu.
+func (s *servers) traits(t agentjob.Tool) (traits, *plugin.Manifest, error) {
+	if is, known := s.known[t]; known {
+		return is, nil, nil
+	}
+	m, err := s.manifest(t)
+	if err != nil {
+		return traits{}, nil, err
+	}
+	tool := m.Tool(t.ID)
+	if tool == nil {
+		return traits{}, nil, fmt.Errorf("plugin %s has no tool %s", t.Plugin, t.ID)
+	}
+	is := traits{env: tool.Env, purpose: tool.ModelPurpose, other: m.File == plugin.OtherFile}
+	s.known[t] = is
+	return is, m, nil
+}
+
+// about is traits for those who do not hold mu.
+func (s *servers) about(t agentjob.Tool) (traits, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	is, _, err := s.traits(t)
+	return is, err
 }
 
 // maxMessage leaves room for 16 MiB of text, twice as servers give it.

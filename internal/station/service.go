@@ -81,7 +81,9 @@ func (s *Station) MovePlugin(ctx context.Context, c control.Caller, name, before
 
 // GrantModel implements [control.Plugins].
 func (s *Station) GrantModel(ctx context.Context, c control.Caller, name string, granted bool) error {
-	return s.noPlugin(s.store.GrantModel(ctx, c.Tenant, name, granted, c.Name))
+	err := s.store.GrantModel(ctx, c.Tenant, name, granted, c.Name)
+	s.grants.forget()
+	return s.noPlugin(err)
 }
 
 func (*Station) noPlugin(err error) error {

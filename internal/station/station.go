@@ -16,6 +16,7 @@ import (
 	"github.com/belay-run/belay/internal/chat"
 	"github.com/belay-run/belay/internal/config"
 	"github.com/belay-run/belay/internal/finding"
+	"github.com/belay-run/belay/internal/gateway"
 	"github.com/belay-run/belay/internal/job"
 	"github.com/belay-run/belay/internal/localjob"
 	"github.com/belay-run/belay/internal/plugin"
@@ -66,7 +67,9 @@ type Station struct {
 	models   *models
 	ledger   *spend.Ledger
 	scanners *scanners
-	teller   *teller // nil when the station is idle
+	grants   grants
+	gateway  *gateway.Gateway // nil when the station is idle or it cannot listen
+	teller   *teller          // nil when the station is idle
 
 	backups  sync.Mutex     // held while one is made
 	pinning  sync.RWMutex   // read-held while a job is pinned and made
@@ -117,40 +120,50 @@ func Open(ctx context.Context, cfg Config) (_ *Station, err error) {
 		return nil, err
 	}
 	defer func() {
-		if err != nil && s.ledger != nil {
-			err = errors.Join(err, s.ledger.Close(ctx))
-		}
 		if err != nil {
-			err = errors.Join(err, s.store.Close())
+			err = errors.Join(err, s.closeAll(ctx), s.store.Close())
 		}
 	}()
 	look.store = s.store
 	if err := look.load(ctx); err != nil {
 		cfg.Logger.Error("secrets of tenants cannot be looked for: hooks that are to be told where they are fail", "error", err)
 	}
+	return s, s.begin(ctx)
+}
+
+// begin gets ready what jobs need, and goes on with them.
+func (s *Station) begin(ctx context.Context) (err error) {
 	s.journal = s.store.Jobs()
-	s.servers = newServers(filepath.Join(cfg.Data, "plugins"), cfg.Version, cfg.Logger)
-	s.servers.secrets, s.servers.plugins = s.store, s.store
-	s.servers.limit = cfg.StartLimit
-	s.models = &models{station: s, open: map[string]chat.Model{}}
-	s.flows = job.NewFlows(agentjob.New(agentjob.Pinned{Addition: s.addition}))
+	s.models = &models{station: s, open: map[opening]chat.Model{}}
 	s.folders = &folders{station: s, open: map[agentjob.Folder]*openFolder{}}
+	s.servers = newServers(filepath.Join(s.cfg.Data, "plugins"), s.cfg.Version, s.cfg.Logger)
+	s.servers.secrets, s.servers.plugins = s.store, s.store
+	s.servers.limit = s.cfg.StartLimit
 	if s.ledger, err = s.newLedger(ctx); err != nil {
-		return nil, err
+		return err
 	}
+	if !s.cfg.Idle {
+		if s.gateway, err = s.openGateway(); err != nil {
+			return err
+		}
+	}
+	if s.gateway != nil {
+		s.servers.models = s.gateway
+	}
+	s.flows = job.NewFlows(agentjob.New(agentjob.Pinned{Addition: s.addition}))
 	charges := newSpending(s)
-	h := &handlers{servers: s.servers, folders: s.folders, scanners: look, model: s.models.of, spending: charges, newID: newID, log: cfg.Logger}
+	h := &handlers{servers: s.servers, folders: s.folders, scanners: s.scanners, model: s.models.of, recorded: s.ledger.Flush, spending: charges, newID: newID, log: s.cfg.Logger}
 	var journal job.Journal = forgetting{s.journal, charges.forget}
-	if cfg.Idle {
+	if s.cfg.Idle {
 		journal = idle{journal}
 	} else {
 		s.teller = newTeller(s)
 	}
-	s.engine, err = localjob.Start(localjob.Options{Journal: journal, Flows: s.flows, Handlers: h.all(), Clock: cfg.Clock, Logger: cfg.Logger, Kept: s.kept})
+	s.engine, err = localjob.Start(localjob.Options{Journal: journal, Flows: s.flows, Handlers: h.all(), Clock: s.cfg.Clock, Logger: s.cfg.Logger, Kept: s.kept})
 	if err == nil {
 		s.teller.start()
 	}
-	return s, err
+	return err
 }
 
 // kept hears what jobs have written.
@@ -184,7 +197,25 @@ func (s *Station) addition(a agentjob.Addition) (*policy.Policy, error) {
 // with the next owner.
 func (s *Station) Close(ctx context.Context) error {
 	defer s.sweeping.Wait() // it is bounded
-	return errors.Join(s.engine.Close(ctx), s.teller.close(ctx), s.folders.close(ctx), s.servers.close(ctx), s.models.close(), s.ledger.Close(ctx), s.store.Close())
+	return errors.Join(s.engine.Close(ctx), s.teller.close(ctx), s.closeAll(ctx), s.store.Close())
+}
+
+// closeAll lets go of what jobs needed.
+func (s *Station) closeAll(ctx context.Context) error {
+	var errs []error
+	if s.servers != nil {
+		errs = append(errs, s.folders.close(ctx), s.servers.close(ctx))
+	}
+	if s.gateway != nil {
+		errs = append(errs, s.gateway.Close(ctx))
+	}
+	if s.models != nil {
+		errs = append(errs, s.models.close())
+	}
+	if s.ledger != nil {
+		errs = append(errs, s.ledger.Close(ctx))
+	}
+	return errors.Join(errs...)
 }
 
 func newID() string { return ulid.Make().String() }

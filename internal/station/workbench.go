@@ -27,6 +27,7 @@ import (
 type Workbench struct {
 	manifest *plugin.Manifest
 	handlers *handlers
+	models   *benchModels // nil when no tool asks models
 }
 
 // WorkbenchConfig is what a workbench is made of. Journal, Model and NewID are for
@@ -46,8 +47,12 @@ func NewWorkbench(c WorkbenchConfig) *Workbench {
 	servers.loose = c.Manifest
 	s := &Station{cfg: Config{Logger: c.Logger, Version: c.Version}, journal: c.Journal, servers: servers}
 	s.folders = &folders{station: s, open: map[agentjob.Folder]*openFolder{}}
-	return &Workbench{manifest: c.Manifest, handlers: &handlers{servers: servers, folders: s.folders, model: c.Model, newID: c.NewID, log: c.Logger,
+	w := &Workbench{manifest: c.Manifest, handlers: &handlers{servers: servers, folders: s.folders, model: c.Model, newID: c.NewID, log: c.Logger,
 		scanners: &scanners{of: map[string]tenantScanner{}}}}
+	if w.models = openBenchModels(c.Manifest, w.handlers.scanners, c.Logger); w.models != nil {
+		servers.models = w.models
+	}
+	return w
 }
 
 // Know makes secrets of a tenant known, by their names: hooks that ask for it are told
@@ -153,5 +158,5 @@ func startHint(t *plugin.Tool) string {
 
 // Close ends the plugin's servers.
 func (w *Workbench) Close(ctx context.Context) error {
-	return errors.Join(w.handlers.servers.close(ctx), w.handlers.folders.close(ctx))
+	return errors.Join(w.handlers.servers.close(ctx), w.handlers.folders.close(ctx), w.models.close(ctx))
 }

@@ -1,15 +1,23 @@
 package tests
 
 import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/belay-run/belay/internal/approval"
 	"github.com/belay-run/belay/internal/chat"
 	"github.com/belay-run/belay/internal/control"
 	"github.com/belay-run/belay/internal/job"
+	"github.com/belay-run/belay/internal/station"
 )
 
 // priced are settings with a model that costs a unit for a thousand tokens.
@@ -136,6 +144,76 @@ func TestBudgetsOfAgents(t *testing.T) {
 		report, err := j.st.Spent(t.Context(), "main")
 		if err != nil || cost > 20_000_000 || report.Spent[1].Cost != cost || limited == 0 || report.Spent[1].Reserved != 0 {
 			t.Errorf("%v: the calls cost %d, %d jobs were stopped, %+v", err, cost, limited, report.Spent[1])
+		}
+	})
+}
+
+// A call whose process was killed counts with what was reserved, and its record says
+// that nobody knows how it ended.
+func TestKilledWhileTheModelIsAsked(t *testing.T) {
+	t.Parallel()
+	hang := make(chan struct{})
+	var asked atomic.Int32
+	provider := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if asked.Add(1) == 1 {
+			select {
+			case <-hang:
+			case <-r.Context().Done():
+			}
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprint(w, `{"choices":[{"message":{"content":"Done."},"finish_reason":"stop"}],"usage":{"prompt_tokens":2000,"completion_tokens":500,
+			"prompt_tokens_details":{"cached_tokens":1000},"completion_tokens_details":{"reasoning_tokens":400}}}`)
+	}))
+	defer provider.Close()
+	defer close(hang)
+	j := budgeted(t, "models:\n  default: {provider: vllm, model: m, base_url: "+provider.URL+"/v1, price: {input: 1000, output: 1000, cached: 100}, max_output: 3000}\nbudgets: {job: {cost: 100}}\n")
+	j.close()
+	run := func(args ...string) *exec.Cmd {
+		cmd := exec.Command(program(t), append(args, "--data", j.data, "--tenant", "main")...)
+		cmd.Env = append(os.Environ(), "BELAY_MODEL=")
+		return cmd
+	}
+	cmd := run("job", "run", "worker", "--input", "go")
+	var log safeBuffer
+	cmd.Stdout, cmd.Stderr = &log, &log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var id string
+	shown := ""
+	for deadline := time.Now().Add(60 * time.Second); !strings.Contains(shown, `"outcome": "running"`); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+			t.Fatalf("the model is not asked: %s\n%s", shown, &log)
+		}
+		if _, rest, ok := strings.Cut(log.String(), "job "); ok && asked.Load() > 0 {
+			id, _, _ = strings.Cut(rest, "\n")
+			out, _ := run("job", "show", id, "--json").CombinedOutput() // looked at above
+			shown = string(out)
+		}
+	}
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait() // it was killed
+	j.config = func(c *station.Config) { c.Client = nil }
+	j.open()
+	t.Run("P51 P58 a call whose process was killed counts as reserved, with its outcome unknown", func(t *testing.T) {
+		at := job.ID{Tenant: "main", Job: id}
+		if end := j.end(at); end.State != job.Completed {
+			t.Fatalf("ended as %+v", end)
+		}
+		calls := j.calls(at)
+		if len(calls) != 2 || calls[0].Outcome != control.CallUnknown || calls[0].Reserved < 3000 || calls[0].Cost < 3_000_000 {
+			t.Fatalf("%+v", calls)
+		}
+		if c := calls[1]; c.Outcome != control.CallEnded || c.Cost != 1_600_000 || c.Usage.Cached != 1000 || c.Usage.Reasoning != 400 || c.Estimated || c.Status != 200 {
+			t.Errorf("%+v", c)
+		}
+		report, err := j.st.Spent(t.Context(), "main")
+		if err != nil || report.Spent[0].Cost != calls[0].Cost+calls[1].Cost || report.Spent[0].Tokens != calls[0].Reserved+2500 {
+			t.Errorf("%v: %+v", err, report)
 		}
 	})
 }

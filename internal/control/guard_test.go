@@ -28,6 +28,8 @@ var paths = []struct {
 	{access.Viewer, "GET", "/v1/jobs", ""},
 	{access.Approver, "POST", "/v1/jobs", `{"agent":"a"}`},
 	{access.Viewer, "GET", "/v1/jobs/j", ""},
+	{access.Viewer, "GET", "/v1/jobs/j/model-calls", ""},
+	{access.Viewer, "GET", "/v1/spend", ""},
 	{access.Approver, "POST", "/v1/jobs/j/cancel", `{}`},
 	{access.Viewer, "POST", "/v1/jobs/j/replay", ""},
 	{access.Viewer, "GET", "/v1/approvals", ""},

@@ -48,6 +48,8 @@ type fake struct {
 	stages    []policy.Stage
 	entries   []audit.Entry
 	health    Health
+	calls     []ModelCall
+	spent     SpendReport
 }
 
 func (f *fake) ask(words ...string) error {
@@ -339,7 +341,7 @@ func newWorld(t *testing.T, cfg Config) *world {
 	cfg.Logger = slog.New(slog.NewTextHandler(w.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	gate := access.NewGate(f, key, cfg.Clock, cfg.Logger)
 	var err error
-	w.Server, err = New(Service{Gate: gate, Jobs: f, Approvals: f, Plugins: f, Hooks: f, Policies: f, Audit: f, Tokens: f, Upkeep: f,
+	w.Server, err = New(Service{Gate: gate, Jobs: f, Approvals: f, Plugins: f, Hooks: f, Policies: f, Audit: f, Tokens: f, Spending: f, Upkeep: f,
 		Health: func(context.Context) Health { return f.health }}, cfg)
 	if err != nil {
 		t.Fatal(err)

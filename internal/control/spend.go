@@ -82,6 +82,8 @@ type ModelCall struct {
 type ModelCallList struct {
 	Currency string      `json:"currency"`
 	Calls    []ModelCall `json:"calls" doc:"As they began."`
+	// Incomplete says why calls may be missing.
+	Incomplete string `json:"incomplete,omitempty" doc:"Why calls may be missing, such as a full disk."`
 }
 
 // SpendReport says what a tenant has spent.

@@ -47,6 +47,7 @@ func (c *call) forward() {
 		return
 	}
 	defer func() { _ = res.Body.Close() }() // read to its end, or given up
+	c.out.FirstByte = time.Since(c.began)
 	if res.StatusCode >= 300 && res.StatusCode < 400 || res.StatusCode < 200 {
 		// A client would follow it, and take its key along.
 		c.failed("it redirects", "status", res.StatusCode)
@@ -201,7 +202,6 @@ type answer struct {
 
 // header begins the answer to the client.
 func (a *answer) header() {
-	a.out.FirstByte = time.Since(a.began)
 	named := connectionHeaders(a.res.Header)
 	h := a.w.Header()
 	for key, values := range a.res.Header {
@@ -240,7 +240,9 @@ func (a *answer) whole() {
 	b := body.Bytes()
 	switch {
 	case status >= 400:
-		a.failed("it answered with an error", "status", status)
+		if !callersFault(status) {
+			a.failed("it answered with an error", "status", status)
+		}
 		if a.up.Key != "" { // an error may repeat what was sent
 			b = bytes.ReplaceAll(b, []byte(a.up.Key), []byte("[key]"))
 		}
@@ -254,6 +256,15 @@ func (a *answer) whole() {
 	a.w.Header().Set("Content-Length", strconv.Itoa(len(b)))
 	a.w.WriteHeader(status)
 	_, _ = a.w.Write(b) // End says when the client is gone
+}
+
+// callersFault says whether an error is about what the caller sent.
+func callersFault(status int) bool {
+	switch status {
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusTooManyRequests, http.StatusPaymentRequired:
+		return false // of the key, the account or the settings
+	}
+	return status < 500
 }
 
 func whyOf(status int) string {

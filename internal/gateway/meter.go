@@ -123,6 +123,8 @@ func (m *meter) whole(body []byte) {
 	}
 }
 
+const doneMark = "[DONE]" // ends a stream of OpenAI's API
+
 var (
 	usageKey = []byte(`"usage"`)
 	errorKey = []byte(`"error"`)
@@ -130,21 +132,25 @@ var (
 
 // event takes in an event of a stream. extra says that it is there for the usage alone.
 func (m *meter) event(e event) (extra bool) {
-	if len(e.data) == 0 {
-		if len(e.raw) > maxEvent {
-			m.text.addAnswer(e.raw)
-		}
-		return false
-	}
-	if m.api == Anthropic {
+	e.data = bytes.TrimSpace(e.data)
+	switch {
+	case e.part:
+		m.text.addAnswer(e.raw)
+	case len(e.data) == 0 && len(e.name) == 0 && e.raw[0] != ':':
+		m.raw.add(bytes.TrimSpace(e.raw))
+	case len(e.data) == 0:
+	case e.data[0] != '{' && string(e.data) != doneMark:
+		m.raw.add(e.data)
+	case m.api == Anthropic:
 		m.messageEvent(e)
-		return false
+	default:
+		return m.chunk(e.data)
 	}
-	return m.chunk(e.data)
+	return false
 }
 
 func (m *meter) chunk(data []byte) (extra bool) {
-	if string(data) == "[DONE]" {
+	if string(data) == doneMark {
 		m.ended = true
 		return false
 	}

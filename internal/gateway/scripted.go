@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/belay-run/belay/internal/chat"
 	"github.com/belay-run/belay/internal/rawjson"
@@ -44,6 +45,7 @@ func (c *call) script() {
 	begin := func() {
 		if !begun {
 			begun = true
+			c.out.FirstByte = time.Since(c.began)
 			c.beginStream()
 			out.begin(u)
 		}

@@ -11,6 +11,7 @@ type event struct {
 	// name and data are what it says; several lines of data are joined. An event
 	// without data, such as a comment, says nothing.
 	name, data []byte
+	part       bool // of an event that is too long; it says nothing
 }
 
 // splitter splits a stream into events as it comes, wherever it is cut. Lines end
@@ -45,7 +46,7 @@ func (s *splitter) feed(p []byte, give func(event)) {
 		}
 		s.inLine = n > s.line || s.inLine && s.line == 0
 		s.long, s.line, s.looked = true, 0, 0
-		give(event{raw: b[:n]})
+		give(event{raw: b[:n], part: true})
 		b = b[n:]
 	}
 	s.buf = append(s.buf[:0], b...) // b may be the end of buf
@@ -109,7 +110,7 @@ func lineEnd(b []byte, from int, final bool) (end, next int) {
 
 // give reads what an event says.
 func (s *splitter) give(raw []byte, give func(event)) {
-	e := event{raw: raw}
+	e := event{raw: raw, part: s.long}
 	b := raw
 	if !s.begun {
 		b = bytes.TrimPrefix(b, []byte("\xEF\xBB\xBF"))

@@ -8,7 +8,7 @@ import (
 )
 
 // Withheld stands where nobody can tell whether there is a secret.
-const Withheld = "[not shown: the tenant's secrets cannot be looked for]"
+const Withheld = "[not shown: the fingerprints of the tenant's secrets are missing or cannot be read]"
 
 // MaskAny masks what may be JSON or any other text.
 func (s *Scanner) MaskAny(text string) string {

@@ -222,7 +222,8 @@ func (c *charge) estimate(out *spend.Outcome, answer int) {
 func (s *Station) ModelCalls(ctx context.Context, id job.ID, texts bool) (control.ModelCallList, error) {
 	out := control.ModelCallList{Currency: s.settings.CurrencyName()}
 	if err := s.ledger.Flush(ctx, id.Tenant, id.Job); err != nil {
-		return out, err
+		s.cfg.Logger.Warn("model calls are shown as far as they are on disk", "job", id.Job, "error", err)
+		out.Incomplete = "calls may be missing: " + err.Error()
 	}
 	all, err := s.store.ModelCalls(ctx, id)
 	if err != nil {

@@ -242,6 +242,8 @@ func (x *exchange) models(id string) {
 		if x.vendor == Anthropic {
 			shape = map[string]any{"type": "model", "id": m.Alias, "display_name": m.Alias, "created_at": "1970-01-01T00:00:00Z"}
 		}
+		// What the name stands for, so that a judge can tell its own model from another's.
+		shape["belay"] = map[string]string{"provider": m.Provider, "model": m.Model}
 		if m.Alias == id {
 			x.json(http.StatusOK, shape)
 			return

@@ -142,7 +142,7 @@ func (c *Config) MaxOutput(provider, model, alias string) int {
 // asked finds the model of belay.yaml that is asked and says more: the alias's, else
 // another of the same name at the same provider.
 func (c *Config) asked(provider, model, alias string, says func(Model) bool) (Model, bool) {
-	is := func(m Model) bool { return m.Provider == provider && m.Name == model && says(m) }
+	is := func(m Model) bool { return m.Provider == provider && m.Called() == model && says(m) }
 	if m, ok := c.Models[alias]; ok && is(m) {
 		return m, true
 	}

@@ -82,7 +82,7 @@ func TestSpending(t *testing.T) {
 		"anthropic claude-3-5-haiku-latest nobody": {Input: 800_000, Output: 4 * unit, Cached: 80_000, CacheWritten: unit},
 		"openai gpt-4o default":                    {Input: 2_500_000, Output: 10 * unit, Cached: 2_500_000, CacheWritten: 2_500_000},
 		"local gpt-4o ":                            {},
-		"scripted  demo":                           {},
+		"scripted demo.yml demo":                   {},
 	} {
 		part := strings.Split(asked, " ")
 		if got, ok := c.Price(part[0], part[1], part[2]); !ok || got != want {

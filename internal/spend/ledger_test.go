@@ -353,6 +353,9 @@ func TestRecords(t *testing.T) {
 	if err := l.Flush(context.Background(), c.Tenant, c.Job); err != nil {
 		t.Fatal(err)
 	}
+	if err := l.Flush(context.Background(), c.Tenant, "other"); err != nil { // all is on disk: it costs nothing
+		t.Fatal(err)
+	}
 	got := m.kept()
 	if len(got) != 2 || m.syncs != 1 {
 		t.Fatalf("%+v, %d syncs", got, m.syncs)
@@ -394,8 +397,8 @@ func TestAStoreThatFails(t *testing.T) {
 	if err := l.Flush(context.Background(), call.Tenant, call.Job); err == nil || !strings.Contains(err.Error(), "the disk is full") {
 		t.Errorf("flush: %v", err)
 	}
-	if err := l.Flush(context.Background(), call.Tenant, "other"); err == nil {
-		t.Error("a job without calls was flushed to a disk that is full")
+	if err := l.Flush(context.Background(), call.Tenant, "other"); err != nil {
+		t.Errorf("flush of a job without calls: %v", err)
 	}
 	m.fail(nil)
 	if err := l.Flush(context.Background(), call.Tenant, call.Job); err != nil {

@@ -38,6 +38,9 @@ type writer struct {
 	tries   int      // how many have failed in a row
 	dropped int      // refusals that were not kept
 	closing bool
+	// kept counts the times that the store took calls, synced those of which it is
+	// known that they are on disk.
+	kept, synced int
 
 	tried chan struct{} // closed when a try has ended, and made anew
 	wake  chan struct{} // there is something to write
@@ -154,7 +157,9 @@ func (l *Ledger) try() (pause time.Duration, again bool) {
 		l.o.Logger.Info("model calls are recorded again", "calls", len(rows), "refusals_lost", w.dropped)
 		w.tries, w.dropped = 0, 0
 	}
-	w.failed = nil
+	if w.failed = nil; len(rows) > 0 {
+		w.kept++
+	}
 	return 0, false
 }
 
@@ -224,7 +229,20 @@ func (l *Ledger) Flush(ctx context.Context, tenant, job string) error {
 	if err := l.settle(ctx, func(r *Record) bool { return r.Ended && r.Tenant == tenant && r.Job == job }); err != nil {
 		return err
 	}
-	return l.o.Store.KeepModelCalls(ctx, nil, nil)
+	w := &l.writer
+	l.mu.Lock()
+	kept, there := w.kept, w.synced >= w.kept
+	l.mu.Unlock()
+	if there {
+		return nil
+	}
+	if err := l.o.Store.KeepModelCalls(ctx, nil, nil); err != nil {
+		return fmt.Errorf("bring model calls to the disk: %w", err)
+	}
+	l.mu.Lock()
+	w.synced = max(w.synced, kept)
+	l.mu.Unlock()
+	return nil
 }
 
 // Close writes what waits. The error says what could not be written. No call begins

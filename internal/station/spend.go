@@ -55,7 +55,7 @@ func (s *Station) agentCall(ctx context.Context, id job.ID) (spend.Call, error) 
 	m, err := s.settingsOf(spec.Agent.Alias)
 	switch {
 	case err == nil:
-		c.Provider, c.Model = m.Provider, m.Name
+		c.Provider, c.Model = m.Provider, m.Called()
 	case s.cfg.Client != nil:
 		c.Provider, c.Model, _ = strings.Cut(s.cfg.Client.Name(), "/")
 	default:

@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
 	"text/tabwriter"
 	"time"
 
@@ -278,106 +277,4 @@ func secretTest() *cobra.Command {
 	f.add(c)
 	c.Flags().StringVar(&file, "file", "", "read the text from a file")
 	return c
-}
-
-// place is where a secret stands in a file.
-type place struct {
-	Line   int         `json:"line"`
-	Column int         `json:"column"` // in bytes, from 1
-	Start  int         `json:"start"`  // in bytes of the file, from 0
-	End    int         `json:"end"`
-	Name   string      `json:"name"`
-	Form   secret.Form `json:"form"`
-}
-
-func secretScan() *cobra.Command {
-	var f jobFlags
-	var asJSON bool
-	c := &cobra.Command{
-		Use:   "scan FILE|-",
-		Short: "Find the tenant's secrets in a file or in standard input",
-		Long: `Secrets are found as they are, in base64, in hex, percent-encoded, escaped for JSON
-and with other line breaks. The status is 1 when there are any.`,
-		Example: "  belay secret scan build.log\n  git diff | belay secret scan -",
-		Args:    cobra.ExactArgs(1),
-		RunE: func(c *cobra.Command, args []string) error {
-			in := c.InOrStdin()
-			if args[0] != "-" {
-				file, err := os.Open(args[0])
-				if err != nil {
-					return err
-				}
-				defer file.Close() //nolint:errcheck // nothing was written
-				in = file
-			}
-			found, err := f.scan(c.Context(), in)
-			if err != nil {
-				return err
-			}
-			if asJSON {
-				err = printJSON(c.OutOrStdout(), found)
-			}
-			for _, p := range found {
-				if !asJSON {
-					fmt.Fprintf(c.OutOrStdout(), "%s:%d:%d: secret %s (%s)\n", args[0], p.Line, p.Column, p.Name, p.Form)
-				}
-			}
-			if err == nil && len(found) > 0 {
-				err = errSilent
-			}
-			return err
-		},
-	}
-	f.add(c)
-	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	return c
-}
-
-func (f *jobFlags) scan(ctx context.Context, in io.Reader) (_ []place, err error) {
-	store, err := f.lookIn(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, store.Close()) }()
-	key, entries, err := store.SecretEntries(ctx, f.tenant)
-	if err != nil {
-		return nil, err
-	}
-	found := []place{}
-	stream := secret.NewScanner(key, entries).Stream(func(h secret.Hit) {
-		found = append(found, place{Start: h.Start, End: h.End, Name: h.Name, Form: h.Form})
-	})
-	lines := &lineStarts{all: []int{0}}
-	_, err = io.Copy(io.MultiWriter(stream, lines), in)
-	if err = errors.Join(err, stream.Close()); err != nil {
-		return nil, err
-	}
-	slices.SortStableFunc(found, func(a, b place) int { return cmp.Compare(a.Start, b.Start) })
-	for i := range found {
-		line, exact := slices.BinarySearch(lines.all, found[i].Start)
-		if !exact {
-			line--
-		}
-		found[i].Line, found[i].Column = line+1, found[i].Start-lines.all[line]+1
-	}
-	return found, nil
-}
-
-// lineStarts notes where lines begin in what is written.
-type lineStarts struct {
-	all  []int
-	seen int
-}
-
-func (l *lineStarts) Write(b []byte) (int, error) {
-	for at := 0; ; {
-		n := bytes.IndexByte(b[at:], '\n')
-		if n < 0 {
-			break
-		}
-		at += n + 1
-		l.all = append(l.all, l.seen+at)
-	}
-	l.seen += len(b)
-	return len(b), nil
 }

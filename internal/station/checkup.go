@@ -1,6 +1,7 @@
 package station
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -125,7 +126,7 @@ func (c *checkup) servers(ctx context.Context, all []Installed) {
 	for _, in := range all {
 		for _, t := range in.Manifest.Tools {
 			if err := failed[t.ID]; err != nil {
-				c.say(control.Failing, "plugin "+in.Name, "its hooks fail, and its functions cannot be called; belay plugin lint says more", "the server of tool %s does not serve: %v", t.ID, err)
+				c.say(control.Failing, "plugin "+in.Name, cmp.Or(mend(in.Manifest.Tool(t.ID), err), "its hooks fail, and its functions cannot be called; belay plugin lint says more"), "the server of tool %s does not serve: %v", t.ID, err)
 			}
 		}
 	}

@@ -1,6 +1,7 @@
 package station
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -144,7 +145,7 @@ func (s *Station) declared(ctx context.Context, tenant, full string) (policy.Ann
 		}
 		listed, err := server.Tools(ctx)
 		if err != nil {
-			return policy.Annotations{}, false, control.Refuse(control.Unavailable, err.Error(), "give the annotations with the question")
+			return policy.Annotations{}, false, control.Refuse(control.Unavailable, err.Error(), cmp.Or(mend(in.Manifest.Tool(id), err), "give the annotations with the question"))
 		}
 		for _, f := range listed {
 			if f.Name == name {

@@ -141,7 +141,7 @@ func (w *Workbench) Lint(ctx context.Context) []finding.Finding {
 		t := &m.Tools[i]
 		switch {
 		case errs[i] != nil:
-			yamlfile.NewReader(t.File, &findings).At(t.Line, t.Column).Err("mcp-unreachable", "the server of "+t.ID+" cannot be asked what it offers: "+errs[i].Error(), startHint(t))
+			yamlfile.NewReader(t.File, &findings).At(t.Line, t.Column).Err("mcp-unreachable", "the server of "+t.ID+" cannot be asked what it offers: "+errs[i].Error(), startHint(t, errs[i]))
 		case t.Remote() || len(t.Command) > 0:
 			functions[t.ID] = listed[i]
 		}
@@ -149,9 +149,12 @@ func (w *Workbench) Lint(ctx context.Context) []finding.Finding {
 	return finding.Clean(findings, plugin.Lint(m, functions))
 }
 
-func startHint(t *plugin.Tool) string {
+func startHint(t *plugin.Tool, failed error) string {
 	if t.Remote() {
 		return "check that something answers there"
+	}
+	if hint := mend(t, failed); hint != "" {
+		return hint
 	}
 	return "run its command in the plugin's folder to see what it says: it gets PATH, HOME, LANG, TMPDIR and the variables that env names"
 }

@@ -43,7 +43,7 @@ func (s *Script) Complete(ctx context.Context, req chat.Request, delta func(stri
 
 func noRule(v view) string {
 	if v.quiet {
-		return "the script has no rule for a request without tools, such as one to rephrase a text; add a rule with when: {quiet: '.*'}"
+		return "the script has no rule for a request without tools, such as one to rephrase a text or any of an agent without tools; add a rule with when: {quiet: '.*'}"
 	}
 	return "the script has no rule for this request; add default: to the script"
 }

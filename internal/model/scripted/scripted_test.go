@@ -110,7 +110,7 @@ default:
 		{"what is offered", request("user: offered"), "Only book is offered."},
 		{"the last message", request("user: x", "assistant: ping"), "pong"},
 		{"a quiet request", chat.Request{Messages: messages("system: s", "user: Reword this")}, "Reworded."},
-		{"a quiet request that no rule is for", chat.Request{Messages: messages("user: book bikes on Monday")}, "error: the script has no rule for a request without tools, such as one to rephrase a text; add a rule with when: {quiet: '.*'}"},
+		{"a quiet request that no rule is for", chat.Request{Messages: messages("user: book bikes on Monday")}, "error: the script has no rule for a request without tools, such as one to rephrase a text or any of an agent without tools; add a rule with when: {quiet: '.*'}"},
 		{"a request with tools is not quiet", request("user: Reword this"), "What?"},
 		{"content in parts", chat.Request{Tools: []chat.Tool{{Name: "t"}}, Messages: json.RawMessage(`[{"role":"user","content":[{"type":"text","text":"book cars"},{"type":"image_url"},"x",{"type":"text","text":" on Friday"}]}]`)}, "What?"},
 		{"messages of any shape", chat.Request{Tools: []chat.Tool{{Name: "t"}}, Messages: json.RawMessage(`[{"role":1},{},[],null,{"role":"user","content":"book cars on Friday"}]`)}, `- book{"day":"Friday","list":["a",{"b":"cars"}],"n":2,"no":null,"what":"cars","yes":true}`},

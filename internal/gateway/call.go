@@ -287,12 +287,10 @@ func (c *call) begin() *Refusal {
 	doc.set("model", string(rawjson.Must(c.up.Model)))
 	if most := entry.Cap(); most > 0 && !counts {
 		field := "max_tokens"
-		if c.api == OpenAI {
+		if c.api == OpenAI && doc.field(field) == nil { // else it is 0 or less
 			field = c.up.CapField
-			for _, named := range []string{"max_tokens", "max_completion_tokens"} {
-				if field == "" || doc.field(named) != nil { // 0 or less
-					field = named
-				}
+			if field == "" || doc.field("max_completion_tokens") != nil {
+				field = "max_completion_tokens"
 			}
 		}
 		doc.set(field, strconv.Itoa(max(1, most/c.asked.choices)))

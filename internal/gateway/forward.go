@@ -300,6 +300,7 @@ func (a *answer) huge(begun []byte) {
 	}
 	a.w.WriteHeader(a.res.StatusCode)
 	a.meter.text.addAnswer(begun)
+	a.keep(begun)
 	_, err := a.w.Write(begun)
 	buf := buffers.Get().(*[32 << 10]byte)
 	defer buffers.Put(buf)

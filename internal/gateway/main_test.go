@@ -79,6 +79,8 @@ type bench struct {
 	headers map[string]string
 	base    string // instead of the provider's
 	script  string
+	parsed  *scripted.Script
+	logger  *slog.Logger
 }
 
 const testScript = `
@@ -123,11 +125,28 @@ func newBench(t *testing.T, set func(*bench)) *bench {
 	if script == nil {
 		t.Fatal(found)
 	}
-	b.Gateway, err = gateway.New(gateway.Config{
+	b.parsed, b.logger = script, logger
+	if b.Gateway, err = gateway.New(b.config("")); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Start(); err != nil {
+		t.Fatal(err)
+	}
+	b.key, err = b.Issue(gateway.Binding{Tenant: "acme", Job: "job-1", Agent: "bot", Plugin: "judge", Tool: "judge_it", Function: "judge.judge_it", Step: "3", Purpose: "judging"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(b.stop)
+	return b
+}
+
+func (b *bench) config(address string) gateway.Config {
+	return gateway.Config{
+		Listen:  address,
 		Granted: func(context.Context, gateway.Binding) error { return locked(b, &b.granted) },
 		Upstream: func(_ context.Context, tenant, model string) (gateway.Upstream, error) {
 			api, name, ok := strings.Cut(model, "/")
-			up := gateway.Upstream{API: api, Alias: model, Provider: "double", Model: name, Key: providerKey, Timeout: b.timeout, Headers: b.headers, Script: script}
+			up := gateway.Upstream{API: api, Alias: model, Provider: "double", Model: name, Key: providerKey, Timeout: b.timeout, Headers: b.headers, Script: b.parsed}
 			switch {
 			case !ok:
 				return up, &gateway.Refusal{Status: http.StatusNotFound, Reason: "there is no model " + model}
@@ -142,7 +161,7 @@ func newBench(t *testing.T, set func(*bench)) *bench {
 			return up, nil
 		},
 		Models: func(context.Context, string) ([]gateway.Model, error) {
-			return []gateway.Model{{Alias: "gpt", Provider: "openai", API: gateway.OpenAI}, {Alias: "claude", Provider: "anthropic", API: gateway.Anthropic}, {Alias: "demo", Provider: "scripted", API: gateway.Scripted}}, nil
+			return []gateway.Model{{Alias: "gpt", Provider: "openai", Model: "gpt-4o", API: gateway.OpenAI}, {Alias: "claude", Provider: "anthropic", API: gateway.Anthropic}, {Alias: "demo", Provider: "scripted", API: gateway.Scripted}}, nil
 		},
 		Rules: func(string) gateway.Rules { return locked(b, &b.rules) },
 		Scanner: func(context.Context, string) (*secret.Scanner, error) {
@@ -150,20 +169,8 @@ func newBench(t *testing.T, set func(*bench)) *bench {
 			defer b.mu.Unlock()
 			return b.scanner, b.scanErr
 		},
-		Ledger: b.ledger, Logger: logger,
-	})
-	if err != nil {
-		t.Fatal(err)
+		Ledger: b.ledger, Logger: b.logger,
 	}
-	if err := b.Start(); err != nil {
-		t.Fatal(err)
-	}
-	b.key, err = b.Issue(gateway.Binding{Tenant: "acme", Job: "job-1", Agent: "bot", Plugin: "judge", Tool: "judge_it", Function: "judge.judge_it", Step: "3", Purpose: "judging"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(b.stop)
-	return b
 }
 
 func locked[T any](b *bench, v *T) T {
@@ -255,11 +262,11 @@ func (b *bench) ask(method, path, body string, header ...string) reply {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	if body != "" {
-		req.Header.Set("Content-Type", "application/json")
-	}
 	for i := 0; i+1 < len(header); i += 2 {
 		req.Header.Add(header[i], header[i+1])
+	}
+	if body != "" && req.Header["Content-Type"] == nil {
+		req.Header.Set("Content-Type", "application/json")
 	}
 	if req.Header["Authorization"] == nil && req.Header["X-Api-Key"] == nil {
 		req.Header.Set("Authorization", "Bearer "+b.key.Token)

@@ -336,7 +336,7 @@ func TestPlantedSecrets(t *testing.T) {
 		p.shows(t, "plugin install", p.command("plugin", "install", broken))
 		for _, form := range append(forms, p.all) {
 			for _, args := range [][]string{
-				{"job", "run", form}, {"job", "show", form}, {"approval", "show", form}, {"policy", "explain", "leaky.look", "--args", quoted(map[string]string{"what": form})},
+				{"job", "run", form}, {"job", "show", form}, {"approval", "show", form}, {"policy", "explain", "leaky.look", "--arguments", quoted(map[string]string{"what": form})},
 				{"policy", "explain", form}, {"plugin", "remove", form}, {"secret", "rm", form}, {"token", "create", form + "!", "--role", "viewer"}, {"hooks", "--agent", form},
 			} {
 				p.shows(t, args[0]+" "+args[len(args)-2], p.command(args...))

@@ -16,12 +16,15 @@ help: ## list the targets
 
 build: bin/belay ## build the program: bin/belay
 
-demo: bin/belay $(VENV)/.ready ## run a scripted conversation and a scripted job with their hooks visible
+demo: bin/belay $(VENV)/.ready ## run a scripted conversation and scripted jobs with their hooks visible
 	@echo "A conversation. Its hooks are Python functions in the agent's folder, examples/clinic."
 	@bin/belay chat examples/clinic --trace --data "$$(mktemp -d)" < examples/clinic/demo.txt
 	@echo
 	@echo "A job. Its hooks are MCP functions of a plugin, examples/guarded-github; what they escalate waits for a person."
 	@examples/guarded-github/demo.sh --yes
+	@echo
+	@echo "Two more jobs, of examples/guardrails: a known secret leaves by its name alone, and a model of its own judges a call."
+	@examples/guardrails/demo.sh --yes
 
 test: $(VENV)/.ready $(NODE)/.ready ## set up, lint, and pass every test (Go with the race detector, Python)
 	@bash .ci/check

@@ -35,8 +35,9 @@ func needServers(t *testing.T) {
 func TestPluginExamples(t *testing.T) {
 	needServers(t)
 	t.Setenv("ACME_REPOSITORY", t.TempDir())
+	t.Setenv("CRM_TOKEN", "made-up-90f31c22")
 	found, err := filepath.Glob("../examples/*/belay-plugin.yaml")
-	if err != nil || len(found) < 2 {
+	if err != nil || len(found) < 3 {
 		t.Fatalf("examples: %v %v", found, err)
 	}
 	for _, file := range found {
@@ -313,6 +314,25 @@ func TestGuardedGithub(t *testing.T) {
 	if calls := s.calls(refused); len(calls) > 0 {
 		t.Errorf("a protected branch was touched: %v", calls)
 	}
+}
+
+// TestTheGuardrails runs the example's demo, with the program as it is built.
+func TestTheGuardrails(t *testing.T) {
+	needServers(t)
+	t.Run("P40 P50 P55 a secret leaves by its name, and belay dev lets the judge ask its model", func(t *testing.T) {
+		cmd := exec.Command("../examples/guardrails/demo.sh", "--yes")
+		cmd.Env = append(os.Environ(), "BELAY="+program(t))
+		text, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v\n%s", err, text)
+		}
+		said := string(text)
+		for _, want := range []string{"Authorization: Bearer [secret CRM_TOKEN]", "intent.judge at pre_tool_call: escalate: ten times what was asked for", "I refunded 200 to Ann Smith."} {
+			if !strings.Contains(said, want) {
+				t.Errorf("the demo does not say %q:\n%s", want, said)
+			}
+		}
+	})
 }
 
 // TestJudge runs the example with its real servers.

@@ -136,11 +136,6 @@ func (d *dev) run(c *cobra.Command, f *jobFlags) (err error) {
 			err = errors.Join(err, folder.discard())
 		}
 	}()
-	for _, folder := range d.folders {
-		if err := folder.check(ctx, cfg.Logger, d.errs); err != nil {
-			return fmt.Errorf("%s is not installed: %w", folder.dir, err)
-		}
-	}
 	st, err := station.Open(ctx, cfg)
 	if err != nil {
 		return explainFiles(d.errs, err)
@@ -149,6 +144,12 @@ func (d *dev) run(c *cobra.Command, f *jobFlags) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, d.desk.Close()) }()
+	for _, folder := range d.folders {
+		folder.station, folder.tenant = st, f.tenant
+		if err := folder.check(ctx, cfg.Logger, d.errs); err != nil {
+			return fmt.Errorf("%s is not installed: %w", folder.dir, err)
+		}
+	}
 	if err := d.begin(ctx, cfg); err != nil {
 		return explainFiles(d.errs, err)
 	}

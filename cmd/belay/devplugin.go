@@ -28,6 +28,8 @@ type devFolder struct {
 	manifest *plugin.Manifest // of the copy
 	copied   string           // what was checked and is to be installed; "" for nothing
 	name     string           // once it is installed
+	station  *station.Station // whose tenant's secrets its servers get
+	tenant   string
 	agents   []string
 }
 
@@ -57,7 +59,7 @@ func (f *devFolder) check(ctx context.Context, log *slog.Logger, w io.Writer) er
 		m, findings = plugin.Read(f.copied)
 	}
 	if !finding.HasErrors(findings) {
-		found, err := lintFolder(ctx, m, log)
+		found, err := lintFolder(ctx, station.WorkbenchConfig{Manifest: m, Logger: log, Station: f.station, Tenant: f.tenant})
 		if err != nil {
 			return errors.Join(err, f.discard())
 		}

@@ -75,7 +75,7 @@ under $BELAY_PYTHON, else under the python3 of the path.`,
 			}
 			m, findings := plugin.Read(args[0])
 			if m.File != "" {
-				found, err := lintFolder(c.Context(), m, log)
+				found, err := lintFolder(c.Context(), station.WorkbenchConfig{Manifest: m, Logger: log})
 				if err != nil {
 					return unchecked{err}
 				}
@@ -128,8 +128,9 @@ func pluginSARIF(w io.Writer, findings []finding.Finding) error {
 
 // lintFolder starts the plugin's servers and checks the manifest against what they
 // offer.
-func lintFolder(ctx context.Context, m *plugin.Manifest, log *slog.Logger) (found []finding.Finding, err error) {
-	bench := station.NewWorkbench(station.WorkbenchConfig{Manifest: m, Version: version, Logger: log})
+func lintFolder(ctx context.Context, cfg station.WorkbenchConfig) (found []finding.Finding, err error) {
+	cfg.Version = version
+	bench := station.NewWorkbench(cfg)
 	defer func() {
 		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 		defer cancel()

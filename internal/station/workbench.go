@@ -26,6 +26,7 @@ import (
 // handlers that jobs have.
 type Workbench struct {
 	manifest *plugin.Manifest
+	tenant   string
 	handlers *handlers
 	models   *benchModels // nil when no tool asks models
 }
@@ -39,15 +40,21 @@ type WorkbenchConfig struct {
 	NewID    func() string // of tool calls
 	Version  string
 	Logger   *slog.Logger
+	// Station, when it is set, is where the servers get the secrets of Tenant from.
+	Station *Station
+	Tenant  string
 }
 
 // NewWorkbench makes a workbench. Servers start when they are first asked.
 func NewWorkbench(c WorkbenchConfig) *Workbench {
 	servers := newServers("", c.Version, c.Logger)
 	servers.loose = c.Manifest
+	if c.Station != nil {
+		servers.secrets = c.Station.store
+	}
 	s := &Station{cfg: Config{Logger: c.Logger, Version: c.Version}, journal: c.Journal, servers: servers}
 	s.folders = &folders{station: s, open: map[agentjob.Folder]*openFolder{}}
-	w := &Workbench{manifest: c.Manifest, handlers: &handlers{servers: servers, folders: s.folders, model: c.Model, newID: c.NewID, log: c.Logger,
+	w := &Workbench{manifest: c.Manifest, tenant: c.Tenant, handlers: &handlers{servers: servers, folders: s.folders, model: c.Model, newID: c.NewID, log: c.Logger,
 		scanners: &scanners{of: map[string]tenantScanner{}}}}
 	if w.models = openBenchModels(c.Manifest, w.handlers.scanners, c.Logger); w.models != nil {
 		servers.models = w.models
@@ -106,7 +113,7 @@ func (w *Workbench) Agent(spec *agentjob.Spec, a *plugin.Agent) {
 
 // Functions asks the server of a tool what it offers.
 func (w *Workbench) Functions(ctx context.Context, tool string) ([]plugin.Function, error) {
-	server, err := w.handlers.servers.get(ctx, "", agentjob.Tool{ID: tool, Plugin: w.manifest.Name})
+	server, err := w.handlers.servers.get(ctx, w.tenant, agentjob.Tool{ID: tool, Plugin: w.manifest.Name})
 	if err != nil {
 		return nil, err
 	}

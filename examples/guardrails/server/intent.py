@@ -7,6 +7,7 @@ stands in its record. A judge must not be the model that made the call, which te
 from __future__ import annotations
 
 import json
+import logging
 
 import anthropic
 from mcp.server import MCPServer
@@ -14,6 +15,7 @@ from mcp.server.mcpserver import Context
 from mcp.types import ToolAnnotations
 
 server = MCPServer("intent")
+logging.getLogger("httpx2").setLevel(logging.WARNING)  # which tells of every request
 MODEL = "judge"
 SYSTEM = (
     "You see what somebody asked an assistant to do, and one call that the assistant wants to make. Say on one line: "

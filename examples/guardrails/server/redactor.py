@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
 from mcp.types import ToolAnnotations
@@ -32,13 +34,15 @@ def _walk(value: object, path: str, found: dict[str, list[dict]]) -> object:
 
 @server.tool(annotations=ToolAnnotations(read_only_hint=True, open_world_hint=False))
 def redact(event: dict, ctx: Context) -> dict:
-    """Put the names of known secrets in their places."""
+    """Put the names of known secrets in their places; withhold a private key, known or not."""
     found = dict(ctx.request_context.meta or {}).get("belay/secrets")
     if found is None:
         return {"decision": "deny", "reason": "nobody looked for secrets"}
+    field = "result" if event["event"] == "post_tool_call" else "output"
+    if "PRIVATE KEY-----" in json.dumps(event[field]):
+        return {"decision": "deny", "reason": "there is a private key in it"}
     if not found:
         return {"decision": "allow"}
-    field = "result" if event["event"] == "post_tool_call" else "output"
     by_path: dict[str, list[dict]] = {}
     for one in found:
         by_path.setdefault(one["path"], []).append(one)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import urllib.error
+import urllib.request
+
 import anthropic
 import openai
 from mcp.server import MCPServer
@@ -77,7 +80,24 @@ def environment(ctx: Context) -> dict:
 
     named = {k: v for k, v in os.environ.items() if "BASE_URL" in k or k.startswith("BELAY_")}
     meta = dict(ctx.request_context.meta or {})
-    return {"environment": named, "everything": "\n".join(os.environ.values()), "key": meta.get("belay/model")}
+    keys = {k: v for k, v in meta.items() if k.endswith("/model")}
+    return {"environment": named, "everything": "\n".join(os.environ.values()), "key": next(iter(keys.values()), None), "names": list(keys)}
+
+
+@server.tool(annotations=ToolAnnotations(read_only_hint=True, open_world_hint=False))
+def visit(paths: list[str], ctx: Context) -> dict:
+    """What the gateway answers to the key on these paths: by path the status."""
+    key = dict(ctx.request_context.meta or {})["belay/model"]
+    out = {}
+    for path in paths:
+        method, _, rest = path.partition(" ")
+        headers = {"Authorization": "Bearer " + key["token"], "Content-Type": "application/json"}
+        request = urllib.request.Request(key["url"] + rest, method=method, headers=headers, data=b"{}" if method == "POST" else None)
+        try:
+            out[path] = urllib.request.urlopen(request).status
+        except urllib.error.HTTPError as err:
+            out[path] = err.code
+    return out
 
 
 if __name__ == "__main__":

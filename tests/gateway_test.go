@@ -483,6 +483,29 @@ func TestGrantsForModels(t *testing.T) {
 	})
 }
 
+func TestDoctorLooksAtModels(t *testing.T) {
+	t.Parallel()
+	a := newAsking(t, "gateway: {models: [gpt, keyless, lost]}\n")
+	path := filepath.Join(a.data, "belay.yaml")
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.write(path, strings.Replace(string(text), "models:\n", "models:\n  keyless: {provider: one, model: x, api_key_env: BELAY_TEST_NO_SUCH_KEY}\n  lost: {provider: scripted, script: nowhere.yml}\n", 1))
+	a.open()
+	a.accept()
+	found, err := a.st.Checkup(t.Context(), "main")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for about, want := range map[string]string{"model gpt": "ok: plugins may ask it: one/gpt-double at " + a.provider.OpenAI(), "model keyless": "error: the key of model one/x is missing: set the environment variable BELAY_TEST_NO_SUCH_KEY, or set BELAY_MODEL to another model", "model lost": "error: the script of the model: open "} {
+		at := slices.IndexFunc(found, func(c control.Check) bool { return c.About == about })
+		if at < 0 || !strings.HasPrefix(string(found[at].Level)+": "+found[at].Text, want) {
+			t.Errorf("%s: want %q, got %+v", about, want, found)
+		}
+	}
+}
+
 func TestDataRulesOfModels(t *testing.T) {
 	t.Parallel()
 

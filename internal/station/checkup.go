@@ -46,6 +46,7 @@ func (s *Station) Checkup(ctx context.Context, tenant string) ([]control.Check, 
 	}
 	c.matches(all)
 	c.agents(ctx, all)
+	c.reachable(ctx, all)
 	for _, look := range []func(context.Context, []Installed) error{c.outside, c.policy, c.people} {
 		if err := look(ctx, all); err != nil {
 			return nil, err

@@ -36,9 +36,10 @@ func main() {
 	}
 	strict := flag.Bool("strict", false, "exit with 1 when a budget is not met")
 	binary := flag.String("belay", filepath.Join("bin", "belay"), "the program to measure")
-	only := flag.String("only", "", "measure one group: engine, python, turns, mcp, steps, jobs or program")
+	only := flag.String("only", "", "measure one group: engine, python, turns, mcp, steps, jobs, models or program")
+	streams := flag.Duration("streams", 5*time.Second, "how long the parallel streams of the model gateway run")
 	flag.Parse()
-	ok, err := run(context.Background(), *binary, *only)
+	ok, err := run(context.Background(), *binary, *only, *streams)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
@@ -48,7 +49,7 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, binary, only string) (ok bool, err error) {
+func run(ctx context.Context, binary, only string, streams time.Duration) (ok bool, err error) {
 	ok = true
 	if load := busy(); load > 0 {
 		fmt.Printf("The machine is busy (a load of %.1f on %d CPUs): the figures are too high.\n", load, runtime.NumCPU())
@@ -59,6 +60,7 @@ func run(ctx context.Context, binary, only string) (ok bool, err error) {
 		measure func(context.Context) ([]figure, error)
 	}{
 		{"engine", engine}, {"python", python}, {"turns", turns}, {"mcp", mcpCalls}, {"steps", steps}, {"jobs", jobs},
+		{"models", func(ctx context.Context) ([]figure, error) { return models(ctx, streams) }},
 		{"program", func(ctx context.Context) ([]figure, error) { return program(ctx, binary) }},
 	} {
 		if only != "" && only != group.name {

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"slices"
 	"strconv"
@@ -56,8 +55,10 @@ func (c *call) serve() {
 		return
 	}
 	defer func() {
-		c.out.Took = time.Since(c.began)
-		c.entry.End(c.out) // counts only when nothing else ended it, such as after a panic
+		if c.out.Status == 0 && c.out.Why == "" {
+			c.out.Why = "the gateway failed"
+		}
+		c.entry.End(c.out) // counts only when nothing else ended it, so after a panic
 	}()
 	if c.up.API == Scripted {
 		c.script()
@@ -126,12 +127,11 @@ func (c *call) prepare() *Refusal {
 
 // body reads the request's body.
 func (c *call) body() ([]byte, *Refusal) {
-	refusal := httpio.ReadBody(c.w, c.r, c.rules.MaxRequest, c.g.bodyTime)
-	if refusal == nil {
-		body, err := io.ReadAll(c.r.Body)
-		if err != nil || len(body) == 0 {
-			return nil, &Refusal{http.StatusBadRequest, "the request has no body"}
-		}
+	body, refusal := httpio.ReadAll(c.w, c.r, c.rules.MaxRequest, c.g.bodyTime)
+	switch {
+	case refusal == nil && len(body) == 0:
+		return nil, &Refusal{http.StatusBadRequest, "the request has no body"}
+	case refusal == nil:
 		return body, nil
 	}
 	r := &Refusal{refusal.Status, refusal.Detail}

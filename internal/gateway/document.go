@@ -32,89 +32,29 @@ const maxFields = 256
 // parse reads an object. Of a key that is there twice programs differ on which counts,
 // so there may be none. The error is a text for the caller.
 func parse(raw []byte) (*document, error) {
-	if !json.Valid(raw) {
+	d := &document{raw: raw}
+	p := parser{raw}
+	at := p.space(0)
+	if p.is(at, '{') {
+		d.fields = make([]field, 0, 16)
+		at = p.object(at, 0, d)
+	} else {
+		at = p.value(at, 0)
+	}
+	switch {
+	case at < 0 || p.space(at) < len(raw):
 		return nil, fmt.Errorf("the body is no JSON")
-	}
-	at := space(raw, 0)
-	if raw[at] != '{' {
+	case d.fields == nil:
 		return nil, fmt.Errorf("the body is no JSON object")
+	case len(d.fields) > maxFields:
+		return nil, fmt.Errorf("the body has more than %d keys", maxFields)
 	}
-	d := &document{raw: raw, fields: make([]field, 0, 16)}
-	for at = space(raw, at+1); raw[at] != '}'; at = space(raw, at) {
-		if raw[at] == ',' {
-			at = space(raw, at+1)
-		}
-		end := stringEnd(raw, at)
-		name := raw[at+1 : end-1]
-		f := field{name: string(name)}
-		if bytes.IndexByte(name, '\\') >= 0 {
-			if err := json.Unmarshal(raw[at:end], &f.name); err != nil {
-				return nil, err
-			}
-		}
-		f.from = space(raw, space(raw, end)+1) // behind the colon
-		f.to = valueEnd(raw, f.from)
-		if d.field(f.name) != nil {
+	for i := range d.fields {
+		if d.field(d.fields[i].name) != &d.fields[i] {
 			return nil, fmt.Errorf("the body has a key twice")
 		}
-		if d.fields = append(d.fields, f); len(d.fields) > maxFields {
-			return nil, fmt.Errorf("the body has more than %d keys", maxFields)
-		}
-		at = f.to
 	}
 	return d, nil
-}
-
-// The next three read JSON that is known to be valid.
-
-// space is the first place from at on that is no white space.
-func space(b []byte, at int) int {
-	for b[at] == ' ' || b[at] == '\n' || b[at] == '\t' || b[at] == '\r' {
-		at++
-	}
-	return at
-}
-
-// stringEnd is the place behind a string that begins at at. Without an end it is that
-// of b.
-func stringEnd(b []byte, at int) int {
-	for i := at + 1; i < len(b); {
-		n := bytes.IndexByte(b[i:], '"')
-		if n < 0 {
-			break
-		}
-		i += n
-		escapes := 0
-		for b[i-1-escapes] == '\\' {
-			escapes++
-		}
-		if i++; escapes%2 == 0 {
-			return i
-		}
-	}
-	return len(b)
-}
-
-func valueEnd(b []byte, at int) int {
-	switch b[at] {
-	case '"':
-		return stringEnd(b, at)
-	case '{', '[':
-	default:
-		return at + bytes.IndexAny(b[at:], ",}] \n\t\r")
-	}
-	for depth := 0; ; at++ {
-		switch b[at] {
-		case '"':
-			at = stringEnd(b, at) - 1
-		case '{', '[':
-			depth++
-		case '}', ']':
-			if depth--; depth == 0 {
-				return at + 1
-			}
-		}
-	}
 }
 
 // field finds a key; nil when it is not there.

@@ -46,7 +46,9 @@ func TestNoDocument(t *testing.T) {
 	for raw, want := range map[string]string{
 		"": "no JSON", "nul": "no JSON", `{"a":1,}`: "no JSON", `{"a":1}{}`: "no JSON", "[1]": "no JSON object", "null": "no JSON object",
 		`{"a":1,"b":2,"a":1}`: "a key twice", `{"a":1,"\u0061":1}`: "a key twice",
-		`{` + strings.Repeat(`"`, 1): "no JSON",
+		`{"`: "no JSON", `{"a"`: "no JSON", `{"a":`: "no JSON", `{"a":1`: "no JSON", `{"a":01}`: "no JSON", `{"a":1.}`: "no JSON", `{"a":1e}`: "no JSON", `{"a":-}`: "no JSON", `{"a":nul}`: "no JSON",
+		`{"a":"\x"}`: "no JSON", `{"a":"\u00g0"}`: "no JSON", "{\"a\":\"\n\"}": "no JSON", `{"a" 1}`: "no JSON", `{"a":[1 2]}`: "no JSON", `{"a":[1,]}`: "no JSON", `{,}`: "no JSON", "\v{}": "no JSON",
+		strings.Repeat("[", maxDepth+2) + strings.Repeat("]", maxDepth+2): "no JSON",
 	} {
 		if _, err := parse([]byte(raw)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", raw, err)
@@ -123,6 +125,9 @@ func FuzzRequests(f *testing.F) {
 			t.Fatal(n)
 		}
 		d, err := parse(raw)
+		if p := (parser{raw}); json.Valid(raw) != (p.value(p.space(0), 0) >= 0 && p.space(p.value(p.space(0), 0)) == len(raw)) {
+			t.Fatalf("%s is JSON: %v", raw, json.Valid(raw))
+		}
 		if err != nil {
 			return
 		}

@@ -20,7 +20,27 @@ func (t *tokens) add(text []byte) {
 
 func (t *tokens) count() int { return (t.plain+3)/4 + t.other }
 
-// strings goes through the strings of a JSON text, or of what is left of one, that are
+// stringEnd is the place behind a string that begins at at. Without an end it is that
+// of b.
+func stringEnd(b []byte, at int) int {
+	for i := at + 1; i < len(b); {
+		n := bytes.IndexByte(b[i:], '"')
+		if n < 0 {
+			break
+		}
+		i += n
+		escapes := 0
+		for b[i-1-escapes] == '\\' {
+			escapes++
+		}
+		if i++; escapes%2 == 0 {
+			return i
+		}
+	}
+	return len(b)
+}
+
+// jsonStrings goes through the strings of a JSON text, or of what is left of one, that are
 // no keys.
 type jsonStrings struct {
 	rest []byte

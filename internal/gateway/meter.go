@@ -107,15 +107,12 @@ func (m *meter) clamp() {
 // whole takes in an answer that came in one piece.
 func (m *meter) whole(body []byte) {
 	m.final, m.ended = true, true
-	var a struct {
-		Usage json.RawMessage `json:"usage"`
-	}
-	switch err := json.Unmarshal(body, &a); {
-	case err != nil || len(a.Usage) == 0 || string(a.Usage) == "null":
-	case m.api == Anthropic:
-		m.anthropic(a.Usage)
-	default:
-		m.openAI(a.Usage)
+	if a, err := parse(body); err == nil && a.value("usage") != nil {
+		if m.api == Anthropic {
+			m.anthropic(a.value("usage"))
+		} else {
+			m.openAI(a.value("usage"))
+		}
 	}
 	if !m.said {
 		m.text.addAnswer(body)

@@ -60,6 +60,9 @@ type desk struct {
 	// Here says that this process owns the data folder.
 	Here bool
 	end  func() error
+
+	owner control.Owner // where it does not
+	moves *moves        // nil when jobs may not go on here
 }
 
 // Close lets go. What this process runs ends in order.
@@ -76,20 +79,36 @@ func (f *jobFlags) open(c *cobra.Command, work bool) (*desk, error) {
 		return nil, err
 	}
 	cfg.Idle = !work
-	st, owner, err := take(c.Context(), cfg)
-	switch {
-	case err != nil:
+	d, err := f.deskOf(c.Context(), cfg, patient)
+	if err != nil {
 		return nil, explainFiles(c.ErrOrStderr(), err)
-	case owner != nil:
-		return &desk{Client: control.NewClient(owner.Address, owner.Token, f.tenant), end: func() error { return nil }}, nil
 	}
-	return f.here(c.Context(), st)
+	if work {
+		d.moves = &moves{flags: f, station: cfg, say: c.ErrOrStderr()}
+	}
+	return d, nil
 }
 
-// take opens the station of a data folder, or finds who has it. It waits for a command
-// that is about to let go of the folder.
-func take(ctx context.Context, cfg station.Config) (*station.Station, *control.Owner, error) {
-	over := time.Now().Add(patient)
+func (f *jobFlags) deskOf(ctx context.Context, cfg station.Config, patience time.Duration) (*desk, error) {
+	st, owner, err := take(ctx, cfg, patience)
+	switch {
+	case err != nil:
+		return nil, err
+	case owner != nil:
+		return f.at(*owner), nil
+	}
+	return f.here(ctx, st)
+}
+
+// at is the desk of another process.
+func (f *jobFlags) at(o control.Owner) *desk {
+	return &desk{Client: control.NewClient(o.Address, o.Token, f.tenant), owner: o, end: func() error { return nil }}
+}
+
+// take opens the station of a data folder, or finds who has it. It waits that long for
+// a command that is about to let go of the folder.
+func take(ctx context.Context, cfg station.Config, patience time.Duration) (*station.Station, *control.Owner, error) {
+	over := time.Now().Add(patience)
 	for {
 		st, err := station.Open(ctx, cfg)
 		if !errors.Is(err, sqlstore.ErrInUse) {
@@ -110,9 +129,13 @@ func take(ctx context.Context, cfg station.Config) (*station.Station, *control.O
 	}
 }
 
-// patient is how long a process that has taken a data folder may take to say where it
-// answers, or to let go of it.
-const patient = 3 * time.Second
+const (
+	// patient is how long a process that has taken a data folder may take to say where
+	// it answers, or to let go of it.
+	patient = 3 * time.Second
+	// closing is how long steps of jobs may go on when a process ends.
+	closing = 20 * time.Second
+)
 
 var errSilentOwner = errors.New("it does not answer for its jobs: a command that is about to end, or an agent's conversations; wait for it or end it, or name another folder with --data")
 
@@ -137,14 +160,14 @@ func (f *jobFlags) here(ctx context.Context, st *station.Station) (*desk, error)
 	life, stop := context.WithCancel(context.WithoutCancel(ctx))
 	ready, done := make(chan control.Owner, 1), make(chan error, 1)
 	go func() {
-		done <- st.Serve(life, control.Config{Listen: "127.0.0.1:0", Tenant: f.tenant}, func(o control.Owner) { ready <- o })
+		done <- st.Serve(life, control.Config{Listen: "127.0.0.1:0", Tenant: f.tenant, Passing: true}, func(o control.Owner) { ready <- o })
 	}()
 	end := func() error {
 		stop()
 		err := <-done
-		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), closing)
 		defer cancel()
-		return errors.Join(err, st.Close(closing))
+		return errors.Join(err, st.Close(last))
 	}
 	select {
 	case o := <-ready:

@@ -44,7 +44,8 @@ func jobRun() *cobra.Command {
 		Short: "Start a job and wait until it has ended or waits for a person",
 		Long: `Run starts a job and prints what happens in it. It ends when the job has ended, or
 when it waits for a person; with --watch it goes on until the end. When another
-process owns the data folder, such as belay serve, the job runs there.`,
+process owns the data folder, such as belay serve, the job runs there. When that is a
+command and ends, the job goes on here; belay serve is waited for, a minute at most.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			value, err := readInput(c.InOrStdin(), input)

@@ -126,7 +126,7 @@ func (f *flags) serveJobs(c *cobra.Command, listen string) (err error) {
 	defer onHangup(func() {
 		cfg.Logger.Warn("SIGHUP is ignored: plugins and policies hold as soon as they are installed and applied; " + config.File + " is read at the start")
 	})()
-	st, owner, err := take(ctx, cfg)
+	st, owner, err := take(ctx, cfg, patient)
 	if err != nil {
 		return explainFiles(c.ErrOrStderr(), err)
 	}

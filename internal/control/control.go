@@ -54,6 +54,8 @@ type Config struct {
 	Clock func() time.Time
 	// Ready is told of the bound address; it may be nil.
 	Ready func(net.Addr)
+	// Passing is told to those who read where the owner answers; see [Owner].
+	Passing bool
 
 	// Grace is how long running requests may go on when the server stops; 0 means
 	// 20 s.

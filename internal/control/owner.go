@@ -20,6 +20,9 @@ type Owner struct {
 	Address string        `json:"address"` // host:port
 	Token   access.Secret `json:"token"`
 	PID     int           `json:"pid"`
+	// Passing says that the owner is a command, which ends with what it was asked for.
+	// Jobs of others that it runs go on with whoever has the folder next.
+	Passing bool `json:"passing,omitempty"`
 }
 
 // ErrNoOwner says that nobody has written how to reach the owner of a data folder,

@@ -30,7 +30,7 @@ func (s *Station) Serve(ctx context.Context, cfg control.Config, ready func(cont
 	var owner control.Owner
 	var failed error
 	cfg.Ready = func(addr net.Addr) {
-		owner = control.Owner{Address: addr.String(), Token: secret, PID: os.Getpid()}
+		owner = control.Owner{Address: addr.String(), Token: secret, PID: os.Getpid(), Passing: cfg.Passing}
 		if !s.cfg.Idle { // whoever wants jobs run waits until an idle one lets go
 			failed = control.WriteOwner(s.cfg.Data, owner)
 		}

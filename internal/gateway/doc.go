@@ -22,5 +22,9 @@
 // that the provider reports. Where it reports none, because the stream was cut or is
 // no JSON, tokens are estimated from the text that came.
 //
+// What is reserved before a call is the most that its text can take. It is a guess for
+// pictures and files, and leaves out what providers charge beside tokens, such as
+// searches; those calls are still charged the tokens that the provider reports.
+//
 // A scripted model is asked in-process, on the routes of both vendors.
 package gateway

@@ -2,6 +2,7 @@ package gateway_test
 
 import (
 	"context"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -147,36 +148,41 @@ func waitFor(t *testing.T, what string, holds func() bool) {
 
 func TestEndStopsCallsUnderWay(t *testing.T) {
 	for name, tt := range map[string]struct {
-		ask    func(b *bench) reply
-		status int // as recorded
-		output bool
+		path, body string
+		stream     bool
 	}{
-		"before the answer": {func(b *bench) reply { return b.chat("openai/hang", "") }, 0, false},
-		"in an answer":      {func(b *bench) reply { return b.message("anthropic/stall", "") }, 0, false},
-		"in a stream":       {func(b *bench) reply { return b.chat("openai/stall", `,"stream":true`) }, 200, true},
-		"in a script": {func(b *bench) reply {
-			return b.ask("POST", "/v1/messages", `{"model":"scripted/x","messages":[{"role":"user","content":"wait"}],"tools":[{"name":"t"}]}`)
-		}, 0, false},
+		"before the answer": {"/v1/chat/completions", `{"model":"openai/hang","messages":[]}`, false},
+		"in an answer":      {"/v1/messages", `{"model":"anthropic/stall","max_tokens":9,"messages":[]}`, false},
+		"in a script":       {"/v1/messages", `{"model":"scripted/x","messages":[{"role":"user","content":"wait"}],"tools":[{"name":"t"}]}`, false},
+		"in a stream":       {"/v1/chat/completions", `{"model":"openai/stall","stream":true}`, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, nil)
-			done := make(chan reply, 1)
-			go func() { done <- tt.ask(b) }()
-			if name == "in a script" {
-				time.Sleep(50 * time.Millisecond)
+			done := make(chan error, 1)
+			want := 0
+			if tt.stream {
+				want = http.StatusOK
+				res := b.open(t.Context(), tt.path, tt.body)
+				defer res.Body.Close()
+				readTo(t, res.Body, `", "`)
+				go func() {
+					_, err := io.Copy(io.Discard, res.Body)
+					done <- err
+				}()
 			} else {
-				waitFor(t, "a request at the provider", func() bool { return len(b.provider.Requests()) > 0 })
-			}
-			if tt.output {
-				time.Sleep(50 * time.Millisecond)
+				go func() { done <- b.ask("POST", tt.path, tt.body).err }()
+				waitFor(t, "the call", func() bool { return b.ledger.Standings("acme")[0].ReservedTokens > 0 })
+				waitFor(t, "a request at the provider", func() bool {
+					return strings.HasPrefix(name, "in a script") || len(b.provider.Requests()) > 0
+				})
 			}
 			b.End(b.key.Token)
 			c := b.record() // at once
-			if c.Status != tt.status || !strings.Contains(c.Why, "has ended") || !c.Estimated || c.Usage.Input == 0 || (c.Usage.Output > 0) != tt.output {
+			if c.Status != want || !strings.Contains(c.Why, "has ended") || !c.Estimated || c.Usage.Input == 0 || (c.Usage.Output > 0) != tt.stream {
 				t.Errorf("recorded is %+v", c)
 			}
-			if r := <-done; r.err == nil {
-				t.Errorf("the client got %d %s", r.status, r.body)
+			if err := <-done; err == nil {
+				t.Error("the client got a whole answer")
 			}
 			if left := b.provider.Last().Left; left != nil {
 				<-left // the provider is told

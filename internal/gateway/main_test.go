@@ -227,15 +227,6 @@ type reply struct {
 	err    error // the body did not come whole
 }
 
-func (r reply) json(t *testing.T) map[string]any {
-	t.Helper()
-	var out map[string]any
-	if err := json.Unmarshal([]byte(r.body), &out); err != nil {
-		t.Fatalf("%v in %s", err, r.body)
-	}
-	return out
-}
-
 // problem reads an error in the vendor's shape.
 func (r reply) problem(t *testing.T, path string) string {
 	t.Helper()

@@ -133,7 +133,7 @@ func TestScriptedFailures(t *testing.T) {
 	}
 	for _, path := range []string{"/v1/chat/completions", "/v1/messages"} {
 		for _, stream := range []bool{false, true} {
-			b := newBench(t, func(b *bench) { b.timeout = 100 * time.Millisecond })
+			b := newBench(t, func(b *bench) { b.timeout = 300 * time.Millisecond })
 			for text, status := range map[string]int{"fail": 529, "wait": 504} {
 				if r := ask(b, path, text, stream); r.status != status || r.problem(t, path) == "" {
 					t.Errorf("%s: %d %s", text, r.status, r.body)

@@ -25,7 +25,6 @@ package control
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -33,10 +32,11 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"golang.org/x/net/netutil"
+
+	"github.com/belay-run/belay/internal/httpio"
 )
 
 // Config says where and how to serve. The zero Config serves this machine alone.
@@ -134,11 +134,7 @@ type Server struct {
 	http    *http.Server
 
 	closing chan struct{} // closed when the server stops: feeds end
-	life    context.Context
-	hurry   context.CancelFunc
-	stop    sync.Once
-	stopped chan struct{}
-	err     error
+	life    *httpio.Life
 }
 
 // New returns a server, which does not listen yet.
@@ -150,8 +146,7 @@ func New(service Service, cfg Config) (*Server, error) {
 	if missing := service.missing(); missing != "" {
 		return nil, fmt.Errorf("the control API lacks its %s", missing)
 	}
-	s := &Server{cfg: cfg, service: service, log: cfg.Logger, closing: make(chan struct{}), stopped: make(chan struct{})}
-	s.life, s.hurry = context.WithCancel(context.Background())
+	s := &Server{cfg: cfg, service: service, log: cfg.Logger, closing: make(chan struct{})}
 	mux, err := s.routes()
 	if err != nil {
 		return nil, err
@@ -163,10 +158,12 @@ func New(service Service, cfg Config) (*Server, error) {
 		MaxHeaderBytes:    32 << 10,
 		// An installation may take minutes and a feed goes on for ever, so bodies are
 		// read and answers written under deadlines of their own; see guard and httpio.
-		BaseContext:                  func(net.Listener) context.Context { return s.life },
 		ErrorLog:                     slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelWarn),
 		DisableGeneralOptionsHandler: true,
 	}
+	s.life = httpio.NewLife(s.http, httpio.Ends{Grace: cfg.Grace, Last: afterCancel, Begin: func() { close(s.closing) }, Cancel: func() {
+		s.log.Warn("requests that still run are cancelled: the time to stop is over")
+	}})
 	return s, nil
 }
 
@@ -201,29 +198,7 @@ func (s *Server) Run(ctx context.Context) error {
 	if !isLoopback(addr) {
 		s.log.Warn("others can reach the control API, and tokens go over it in plain; put a proxy with TLS before it", "address", addr)
 	}
-	served := make(chan error, 1)
-	go func() { served <- s.http.Serve(netutil.LimitListener(listener, s.cfg.MaxConns)) }()
-	if s.cfg.Ready != nil {
-		s.cfg.Ready(listener.Addr())
-	}
-	select {
-	case err = <-served:
-		if !errors.Is(err, http.ErrServerClosed) {
-			return errors.Join(fmt.Errorf("serve on %s: %w", addr, err), s.shutdownWithin(ctx))
-		}
-		<-s.stopped // somebody called Shutdown
-		return s.err
-	case <-ctx.Done():
-	}
-	err = s.shutdownWithin(ctx)
-	<-served
-	return err
-}
-
-func (s *Server) shutdownWithin(ctx context.Context) error {
-	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.Grace)
-	defer cancel()
-	return s.Shutdown(grace)
+	return s.life.Serve(ctx, netutil.LimitListener(listener, s.cfg.MaxConns), s.cfg.Ready)
 }
 
 // afterCancel is how long cancelled requests get to come to their end.
@@ -231,22 +206,4 @@ const afterCancel = 5 * time.Second
 
 // Shutdown stops listening, ends feeds and lets running requests end. When ctx ends
 // first it cancels them. It returns when no request runs any more.
-func (s *Server) Shutdown(ctx context.Context) error {
-	s.stop.Do(func() {
-		defer close(s.stopped)
-		defer s.hurry()
-		close(s.closing)
-		if s.http.Shutdown(ctx) == nil {
-			return
-		}
-		s.log.Warn("requests that still run are cancelled: the time to stop is over")
-		s.hurry()
-		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), afterCancel)
-		defer cancel()
-		if err := s.http.Shutdown(last); err != nil {
-			s.err = errors.Join(errors.New("requests that do not end were cut off"), s.http.Close())
-		}
-	})
-	<-s.stopped
-	return s.err
-}
+func (s *Server) Shutdown(ctx context.Context) error { return s.life.Shutdown(ctx) }

@@ -14,15 +14,15 @@ package server
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
-	"sync"
 	"time"
 
 	"golang.org/x/net/netutil"
+
+	"github.com/belay-run/belay/internal/httpio"
 )
 
 // Server serves one agent.
@@ -31,13 +31,7 @@ type Server struct {
 	service Service
 	logger  *slog.Logger
 	http    *http.Server
-
-	life  context.Context // every request's context ends with it
-	hurry context.CancelFunc
-
-	stop    sync.Once
-	stopped chan struct{}
-	err     error
+	life    *httpio.Life
 }
 
 // New returns a server, which does not listen yet. It refuses a configuration
@@ -50,8 +44,7 @@ func New(service Service, cfg Config) (*Server, error) {
 	if cfg.Token != "" && len(cfg.Token) < shortToken {
 		cfg.Logger.Warn("the token is short enough to be guessed; use one of 16 characters or more")
 	}
-	s := &Server{cfg: cfg, service: service, logger: cfg.Logger, stopped: make(chan struct{})}
-	s.life, s.hurry = context.WithCancel(context.Background())
+	s := &Server{cfg: cfg, service: service, logger: cfg.Logger}
 	mux, err := routes(s)
 	if err != nil {
 		return nil, err
@@ -63,10 +56,12 @@ func New(service Service, cfg Config) (*Server, error) {
 		MaxHeaderBytes:    cfg.MaxHeader,
 		// A turn may take minutes, so bodies are read and answers written under
 		// deadlines of their own; see guard and httpio.
-		BaseContext:                  func(net.Listener) context.Context { return s.life },
 		ErrorLog:                     slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelWarn),
 		DisableGeneralOptionsHandler: true,
 	}
+	s.life = httpio.NewLife(s.http, httpio.Ends{Grace: cfg.Grace, Last: afterCancel, Cancel: func() {
+		s.logger.Warn("turns that still run are cancelled: the time to stop is over")
+	}})
 	return s, nil
 }
 
@@ -80,31 +75,8 @@ func (s *Server) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	served := make(chan error, 1)
-	go func() { served <- s.http.Serve(netutil.LimitListener(listener, s.cfg.MaxConns)) }()
 	s.logger.Info("listening", "address", listener.Addr().String(), "token", s.cfg.Token != "")
-	if s.cfg.Ready != nil {
-		s.cfg.Ready(listener.Addr())
-	}
-	select {
-	case err = <-served:
-		if !errors.Is(err, http.ErrServerClosed) {
-			err = fmt.Errorf("serve on %s: %w", listener.Addr(), err)
-			return errors.Join(err, s.shutdownWithin(ctx))
-		}
-		<-s.stopped // somebody called Shutdown
-		return s.err
-	case <-ctx.Done():
-	}
-	err = s.shutdownWithin(ctx)
-	<-served
-	return err
-}
-
-func (s *Server) shutdownWithin(ctx context.Context) error {
-	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.Grace)
-	defer cancel()
-	return s.Shutdown(grace)
+	return s.life.Serve(ctx, netutil.LimitListener(listener, s.cfg.MaxConns), s.cfg.Ready)
 }
 
 func (s *Server) listen(ctx context.Context) (net.Listener, error) {
@@ -131,21 +103,4 @@ const afterCancel = 10 * time.Second
 // Shutdown stops listening and lets running turns end. When ctx ends first it
 // cancels them and waits for their ends. It returns when no request runs any
 // more.
-func (s *Server) Shutdown(ctx context.Context) error {
-	s.stop.Do(func() {
-		defer close(s.stopped)
-		defer s.hurry()
-		if s.http.Shutdown(ctx) == nil {
-			return
-		}
-		s.logger.Warn("turns that still run are cancelled: the time to stop is over")
-		s.hurry()
-		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), afterCancel)
-		defer cancel()
-		if err := s.http.Shutdown(last); err != nil {
-			s.err = errors.Join(errors.New("requests that do not end were cut off"), s.http.Close())
-		}
-	})
-	<-s.stopped
-	return s.err
-}
+func (s *Server) Shutdown(ctx context.Context) error { return s.life.Shutdown(ctx) }

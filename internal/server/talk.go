@@ -207,7 +207,7 @@ func (s *Server) why(ctx context.Context, err error) *problem {
 	switch {
 	case errors.Is(err, turn.ErrBusy):
 		return problemOf(http.StatusTooManyRequests, "too many messages of this conversation wait for their turn; send it again later, or with interrupt")
-	case errors.Is(err, turn.ErrClosed), s.life.Err() != nil:
+	case errors.Is(err, turn.ErrClosed), s.life.Over():
 		return problemOf(http.StatusServiceUnavailable, "the service is stopping")
 	case errors.Is(err, errPanicked):
 		return problemOf(http.StatusInternalServerError, "something went wrong here; the log says what")

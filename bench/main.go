@@ -36,7 +36,7 @@ func main() {
 	}
 	strict := flag.Bool("strict", false, "exit with 1 when a budget is not met")
 	binary := flag.String("belay", filepath.Join("bin", "belay"), "the program to measure")
-	only := flag.String("only", "", "measure one group: engine, python, turns, mcp, steps, jobs, models or program")
+	only := flag.String("only", "", "measure one group: engine, python, turns, mcp, steps, jobs, secrets, models or program")
 	streams := flag.Duration("streams", 5*time.Second, "how long the parallel streams of the model gateway run")
 	flag.Parse()
 	ok, err := run(context.Background(), *binary, *only, *streams)
@@ -59,7 +59,7 @@ func run(ctx context.Context, binary, only string, streams time.Duration) (ok bo
 		name    string
 		measure func(context.Context) ([]figure, error)
 	}{
-		{"engine", engine}, {"python", python}, {"turns", turns}, {"mcp", mcpCalls}, {"steps", steps}, {"jobs", jobs},
+		{"engine", engine}, {"python", python}, {"turns", turns}, {"mcp", mcpCalls}, {"steps", steps}, {"jobs", jobs}, {"secrets", secrets},
 		{"models", func(ctx context.Context) ([]figure, error) { return models(ctx, streams) }},
 		{"program", func(ctx context.Context) ([]figure, error) { return program(ctx, binary) }},
 	} {

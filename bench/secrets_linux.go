@@ -1,0 +1,3 @@
+package main
+
+const thread = 1 // RUSAGE_THREAD

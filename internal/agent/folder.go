@@ -3,14 +3,12 @@ package agent
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/belay-run/belay/internal/finding"
 	"github.com/belay-run/belay/internal/yamlfile"
@@ -38,7 +36,7 @@ func openFolder(dir string, findings *[]finding.Finding) *folder {
 		f.root, err = os.OpenRoot(abs)
 	}
 	if err != nil {
-		message, hint := "the agent's folder cannot be opened: "+cause(err), "check its permissions"
+		message, hint := "the agent's folder cannot be opened: "+yamlfile.Cause(err), "check its permissions"
 		switch info, statErr := os.Stat(dir); {
 		case errors.Is(statErr, fs.ErrNotExist):
 			message, hint = "there is no folder "+dir, "check the path, or make an agent there with belay init"
@@ -50,7 +48,7 @@ func openFolder(dir string, findings *[]finding.Finding) *folder {
 	}
 	f.path = abs
 	if entries, err := fs.ReadDir(f.root.FS(), "."); err != nil {
-		whole.Err("no-folder", "the agent's folder cannot be read: "+cause(err), "check its permissions")
+		whole.Err("no-folder", "the agent's folder cannot be read: "+yamlfile.Cause(err), "check its permissions")
 		f.close()
 		return nil
 	} else if len(entries) == 0 {
@@ -64,15 +62,6 @@ func openFolder(dir string, findings *[]finding.Finding) *folder {
 func (f *folder) close() { _ = f.root.Close() } // opened for reading only
 
 func (f *folder) reader(file string) *yamlfile.Reader { return yamlfile.NewReader(file, f.findings) }
-
-// cause is the system's word for an error, without paths.
-func cause(err error) string {
-	var pe *fs.PathError
-	if errors.As(err, &pe) {
-		return pe.Err.Error()
-	}
-	return err.Error()
-}
 
 // exists says that there is something of that name, a broken link too.
 func (f *folder) exists(name string) bool {
@@ -109,39 +98,18 @@ func (f *folder) yaml(name string) *yamlfile.Node {
 // read reads a regular file of the folder, and reports at where it is named when
 // it cannot.
 func (f *folder) read(name string, at yamlfile.Spot) ([]byte, bool) {
-	info, err := f.root.Stat(name)
+	data, err := yamlfile.Load(f.root, name, maxFile)
 	switch {
-	case err != nil:
-		f.unreadable(name, at, err)
-		return nil, false
-	case !info.Mode().IsRegular():
+	case err == nil:
+		return data, true
+	case errors.Is(err, yamlfile.ErrIrregular):
 		at.Err("unreadable-file", "this is not a regular file", "put a file in its place")
-		return nil, false
-	case info.Size() > maxFile:
-		tooLarge(at)
-		return nil, false
-	}
-	// A pipe that took the file's place since then must not block.
-	file, err := f.root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	if err != nil {
+	case errors.Is(err, yamlfile.ErrTooLarge):
+		at.Err("file-too-large", fmt.Sprintf("the file is larger than %d MiB", maxFile>>20), "split it, or take out what is not needed")
+	default:
 		f.unreadable(name, at, err)
-		return nil, false
 	}
-	defer func() { _ = file.Close() }()
-	data, err := io.ReadAll(io.LimitReader(file, maxFile+1))
-	if err != nil {
-		f.unreadable(name, at, err)
-		return nil, false
-	}
-	if len(data) > maxFile {
-		tooLarge(at)
-		return nil, false
-	}
-	return data, true
-}
-
-func tooLarge(at yamlfile.Spot) {
-	at.Err("file-too-large", fmt.Sprintf("the file is larger than %d MiB", maxFile>>20), "split it, or take out what is not needed")
+	return nil, false
 }
 
 func (f *folder) unreadable(name string, at yamlfile.Spot, err error) {
@@ -150,7 +118,7 @@ func (f *folder) unreadable(name string, at yamlfile.Spot, err error) {
 		at.Err("outside-folder", "this link leads out of the agent's folder, or nowhere", "copy the file into the folder")
 		return
 	}
-	at.Err("unreadable-file", "the file cannot be read: "+cause(err), "check that it is there and its permissions")
+	at.Err("unreadable-file", "the file cannot be read: "+yamlfile.Cause(err), "check that it is there and its permissions")
 }
 
 // linked reads a file that is named in another file.

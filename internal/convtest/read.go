@@ -2,7 +2,6 @@ package convtest
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -26,18 +25,11 @@ type reader struct {
 
 // Read reads a file of tests. It must not be run when a finding is an error.
 func Read(path string) (*File, []finding.Finding) {
-	data, err := expect.Load(path)
-	var findings []finding.Finding
-	whole := yamlfile.NewReader(path, &findings).Whole()
-	switch {
-	case errors.Is(err, expect.ErrTooLarge):
-		whole.Err("too-large", fmt.Sprintf("the file has more than %d MiB", expect.MaxFile>>20), "split it, or move scripts into files of their own with model: {script: FILE}")
-	case err != nil:
-		whole.Err("missing-file", "the file cannot be read: "+err.Error(), "name a file that is there")
-	default:
-		return parse(path, data)
+	data, findings := expect.Read(path, "too-large", "missing-file")
+	if len(findings) > 0 {
+		return &File{Path: path}, findings
 	}
-	return &File{Path: path}, findings
+	return parse(path, data)
 }
 
 func parse(path string, data []byte) (*File, []finding.Finding) {

@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+
+	"github.com/belay-run/belay/internal/finding"
+	"github.com/belay-run/belay/internal/yamlfile"
 )
 
 // MaxFile is the size of a file of tests, far beyond what people write.
@@ -30,6 +33,20 @@ func Load(path string) ([]byte, error) {
 		err = ErrTooLarge
 	}
 	return data, cause(err)
+}
+
+// Read reads a file of tests. What keeps it from that is reported under these rules.
+func Read(path, tooLarge, missing string) ([]byte, []finding.Finding) {
+	data, err := Load(path)
+	var findings []finding.Finding
+	whole := yamlfile.NewReader(path, &findings).Whole()
+	switch {
+	case errors.Is(err, ErrTooLarge):
+		whole.Err(tooLarge, fmt.Sprintf("the file has more than %d MiB", MaxFile>>20), "split it, or move scripts into files of their own with model: {script: FILE}")
+	case err != nil:
+		whole.Err(missing, "the file cannot be read: "+err.Error(), "name a file that is there")
+	}
+	return data, findings
 }
 
 func cause(err error) error {

@@ -3,14 +3,12 @@ package plugin
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"unicode/utf8"
 
 	"github.com/belay-run/belay/internal/finding"
@@ -36,7 +34,7 @@ func open(dir string, findings *[]finding.Finding) *folder {
 	if err == nil {
 		return &folder{abs, root}
 	}
-	message, hint := "the plugin's folder cannot be opened: "+cause(err), "check its permissions"
+	message, hint := "the plugin's folder cannot be opened: "+yamlfile.Cause(err), "check its permissions"
 	switch info, statErr := os.Stat(dir); {
 	case errors.Is(statErr, fs.ErrNotExist):
 		message, hint = "there is no folder "+dir, "check the path"
@@ -48,15 +46,6 @@ func open(dir string, findings *[]finding.Finding) *folder {
 }
 
 func (f *folder) close() { _ = f.root.Close() } // opened for reading only
-
-// cause is the system's word for an error, without paths.
-func cause(err error) string {
-	var pe *fs.PathError
-	if errors.As(err, &pe) {
-		return pe.Err.Error()
-	}
-	return err.Error()
-}
 
 // exists says that there is something of that name, a broken link too.
 func (f *folder) exists(name string) bool {
@@ -97,26 +86,14 @@ func (f *folder) read(name string, at yamlfile.Spot) ([]byte, bool) {
 	case errors.Is(err, fs.ErrNotExist) && !f.exists(name):
 		at.Err("missing-file", "this names a file that does not exist", "write it, or correct the path; it is relative to the plugin's folder")
 	default:
-		at.Err("unreadable-file", "the file cannot be read: "+cause(err), "check that it is a file of the plugin's folder, its size and its permissions")
+		at.Err("unreadable-file", "the file cannot be read: "+yamlfile.Cause(err), "check that it is a file of the plugin's folder, its size and its permissions")
 	}
 	return nil, false
 }
 
 func (f *folder) load(name string) ([]byte, error) {
-	file, err := f.root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe must not block
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = file.Close() }() // opened for reading only
-	info, err := file.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, errors.New("it is no regular file")
-	}
-	data, err := io.ReadAll(io.LimitReader(file, maxFile+1))
-	if err == nil && len(data) > maxFile {
+	data, err := yamlfile.Load(f.root, name, maxFile)
+	if errors.Is(err, yamlfile.ErrTooLarge) {
 		err = fmt.Errorf("it is larger than %d MiB", maxFile>>20)
 	}
 	return data, err

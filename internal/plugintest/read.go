@@ -2,7 +2,6 @@ package plugintest
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -31,18 +30,11 @@ type reader struct {
 
 // Read reads a file of cases. It must not be run when a finding is an error.
 func Read(path string) (*File, []finding.Finding) {
-	data, err := expect.Load(path)
-	var findings []finding.Finding
-	whole := yamlfile.NewReader(path, &findings).Whole()
-	switch {
-	case errors.Is(err, expect.ErrTooLarge):
-		whole.Err("large-file", fmt.Sprintf("the file has more than %d MiB", expect.MaxFile>>20), "split it, or move scripts into files of their own with model: {script: FILE}")
-	case err != nil:
-		whole.Err("no-file", "the file cannot be read: "+err.Error(), "name a file that is there")
-	default:
-		return Parse(path, data)
+	data, findings := expect.Read(path, "large-file", "no-file")
+	if len(findings) > 0 {
+		return &File{Path: path}, findings
 	}
-	return &File{Path: path}, findings
+	return Parse(path, data)
 }
 
 // Parse reads the text of a file of cases; path is its name, to which the files that

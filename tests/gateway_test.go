@@ -15,6 +15,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/belay-run/belay/internal/agentjob"
 	"github.com/belay-run/belay/internal/chat"
 	"github.com/belay-run/belay/internal/control"
 	"github.com/belay-run/belay/internal/finding"
@@ -479,6 +480,43 @@ func TestGrantsForModels(t *testing.T) {
 		}
 		if err := install(asks, "acme", true); err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+func TestNoHookIsAskedAboutModelCallsOfPlugins(t *testing.T) {
+	t.Parallel()
+	t.Run("P94 a model call with a plugin's key is no event", func(t *testing.T) {
+		t.Parallel()
+		a := newAsking(t, "", does("py.ask", ask("py", "openai", "gpt", "hello", false)), says("Done."))
+		path := filepath.Join(a.plugin, "belay-plugin.yaml")
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.write(path, string(text)+"hooks:\n  - {on: pre_llm_call, call: py.allow}\n  - {on: pre_tool_call, call: py.allow}\n  - {on: post_tool_call, call: py.allow}\n")
+		a.open()
+		a.accept()
+		id := a.start("go")
+		completed(t, a.end(id), "Done.")
+		if n := len(a.provider.Requests()); n != 1 {
+			t.Errorf("the provider got %d requests", n)
+		}
+		h, err := a.st.History(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		asked := map[string]int{}
+		for _, r := range h.Records {
+			var in struct {
+				Event struct{ Event string }
+			}
+			if r.What == job.Begun && r.Kind == agentjob.KindHook && json.Unmarshal(r.Input, &in) == nil {
+				asked[in.Event.Event]++
+			}
+		}
+		if want := map[string]int{"pre_llm_call": 2, "pre_tool_call": 1, "post_tool_call": 1}; !maps.Equal(asked, want) {
+			t.Errorf("hooks were asked %v, want %v", asked, want)
 		}
 	})
 }

@@ -100,5 +100,11 @@ def visit(paths: list[str], ctx: Context) -> dict:
     return out
 
 
+@server.tool(annotations=ToolAnnotations(read_only_hint=True, open_world_hint=False))
+def allow(event: dict) -> dict:
+    """A hook without an opinion."""
+    return {"decision": "allow"}
+
+
 if __name__ == "__main__":
     server.run()

@@ -327,7 +327,7 @@ func TestTheGuardrails(t *testing.T) {
 			t.Fatalf("%v\n%s", err, text)
 		}
 		said := string(text)
-		for _, want := range []string{"Authorization: Bearer [secret CRM_TOKEN]", "intent.judge at pre_tool_call: escalate: ten times what was asked for", "I refunded 200 to Ann Smith."} {
+		for _, want := range []string{"Authorization: Bearer [secret CRM_TOKEN]", "intent.judge of guardrails asks model judge (scripted/judge.yml)", "intent.judge at pre_tool_call: escalate: ten times what was asked for", "I refunded 200 to Ann Smith."} {
 			if !strings.Contains(said, want) {
 				t.Errorf("the demo does not say %q:\n%s", want, said)
 			}

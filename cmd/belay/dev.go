@@ -105,6 +105,7 @@ type dev struct {
 
 // devJob is a job of the session that has not ended.
 type devJob struct {
+	told    liveHistory
 	id      string
 	after   int64           // the last record that was printed
 	skipped map[string]bool // approvals that the person left alone
@@ -366,9 +367,11 @@ func (d *dev) follow(ctx context.Context, j *devJob) (ended bool, err error) {
 		d.say("%s\n", faint.Render("job "+j.id+" goes on"))
 		j.aside = false
 	}
-	for _, r := range h.History {
-		j.after = r.Seq
-		printRecord(d.out, r)
+	if n := len(h.History); n > 0 {
+		j.after = h.History[n-1].Seq
+	}
+	if err := j.told.print(ctx, d.out, d.desk, j.id, h.History); err != nil {
+		return false, err
 	}
 	if len(h.History) > 0 && d.asked != nil && d.asked.Job == j.id {
 		d.asked = nil // somebody else answered

@@ -99,15 +99,18 @@ func follow(ctx context.Context, w io.Writer, d *desk, id string, watch, asJSON 
 		fmt.Fprintln(w, "job", id)
 	}
 	var after int64
+	var told liveHistory
 	for {
 		h, err := d.Job(ctx, id, after)
 		if err != nil {
 			return err
 		}
-		for _, r := range h.History {
-			after = r.Seq
-			if !asJSON {
-				printRecord(w, r)
+		if n := len(h.History); n > 0 {
+			after = h.History[n-1].Seq
+		}
+		if !asJSON {
+			if err := told.print(ctx, w, d, id, h.History); err != nil {
+				return err
 			}
 		}
 		switch {
@@ -275,6 +278,31 @@ func printHistory(w io.Writer, history []job.Record, models control.ModelCallLis
 	for _, c := range calls {
 		printModelCall(w, c, models.Currency)
 	}
+}
+
+// liveHistory prints a job's history as it comes, with the model calls of plugins.
+type liveHistory struct{ told map[string]bool }
+
+func (l *liveHistory) print(ctx context.Context, w io.Writer, d *desk, id string, history []job.Record) error {
+	var models control.ModelCallList
+	asked := func(r job.Record) bool {
+		return r.What == job.Answered && (isHook(r.Key) || strings.HasSuffix(r.Key, "/tool") || strings.Contains(r.Key, "/tool/again"))
+	}
+	if slices.ContainsFunc(history, asked) {
+		var err error
+		if models, err = d.ModelCalls(ctx, id, false); err != nil {
+			return err
+		}
+		if l.told == nil {
+			l.told = map[string]bool{}
+		}
+		models.Calls = slices.DeleteFunc(models.Calls, func(c control.ModelCall) bool { return l.told[c.ID] || c.Outcome == control.CallRuns })
+		for _, c := range models.Calls {
+			l.told[c.ID] = true
+		}
+	}
+	printHistory(w, history, models)
+	return nil
 }
 
 func jobCancel() *cobra.Command {

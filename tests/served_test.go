@@ -26,30 +26,6 @@ import (
 	"github.com/belay-run/belay/internal/rawjson"
 )
 
-// built is the real program, built once for all tests.
-var built struct {
-	once sync.Once
-	dir  string
-	err  error
-}
-
-// program gives the path of the real program.
-func program(t *testing.T) string {
-	t.Helper()
-	built.once.Do(func() {
-		if built.dir, built.err = os.MkdirTemp("", "belay-tests-"); built.err != nil {
-			return
-		}
-		if out, err := exec.Command("go", "build", "-o", filepath.Join(built.dir, "belay"), "../cmd/belay").CombinedOutput(); err != nil {
-			built.err = fmt.Errorf("build the program: %w\n%s", err, out)
-		}
-	})
-	if built.err != nil {
-		t.Fatal(built.err)
-	}
-	return filepath.Join(built.dir, "belay")
-}
-
 // service is a running "belay serve".
 type service struct {
 	t      *testing.T

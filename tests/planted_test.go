@@ -75,6 +75,10 @@ def check(event: dict) -> dict:
     said = event["event"] + " " + str(event.get("tool", "")) + " " + str((event.get("arguments") or {}).get("what", ""))[:12]
     if "hook-raises" in said:
         raise ValueError(ALL)
+    if "hook-cuts" in said:  # longer than what is logged of a line, and of an error
+        for form in FORMS:
+            print("y" * 4080 + form, file=sys.stderr, flush=True)
+        raise ValueError("x" * 440 + max(FORMS, key=len))
     if "hook-dies" in said:
         dies()
     if "hook-asks" in said:
@@ -283,7 +287,7 @@ func TestPlantedSecrets(t *testing.T) {
 	}
 	script := "rules:\n"
 	for input, tool := range map[string]string{"look": "look", "structured": "structured", "keys": "keys", "raises": "raises", "crash": "crash",
-		"hook-raises": "look", "hook-dies": "look", "hook-asks": "look", "hook-denies": "look", "hook-changes": "look"} {
+		"hook-raises": "look", "hook-dies": "look", "hook-asks": "look", "hook-denies": "look", "hook-changes": "look", "hook-cuts": "look"} {
 		script += fmt.Sprintf("  - when: {user: '^%s '}\n    call: {tool: leaky.%s, args: %s}\n", input, tool, quoted(map[string]string{"what": input + " " + p.all}))
 	}
 	script += "  - when: {user: '^refused '}\n    say: refuse me\n  - when: {last: '.'}\n    say: " + quoted("said "+p.all) + "\n"
@@ -303,7 +307,7 @@ func TestPlantedSecrets(t *testing.T) {
 	p.write(policy, "rules:\n  - {name: tools, tools: [\"leaky.*\"], verdict: allow}\n")
 	p.command("policy", "apply", policy)
 
-	for _, name := range []string{"look", "structured", "keys", "raises", "crash", "hook-raises", "hook-dies", "hook-asks", "hook-denies", "hook-changes", "refused", "output"} {
+	for _, name := range []string{"look", "structured", "keys", "raises", "crash", "hook-raises", "hook-dies", "hook-asks", "hook-denies", "hook-changes", "hook-cuts", "refused", "output"} {
 		t.Run("P44 in no form: "+name, func(t *testing.T) {
 			id, said := p.run(t, name+" "+p.all)
 			said, _, _ = strings.Cut(said, "completed\n") // the output, which is not masked

@@ -132,8 +132,8 @@ type block struct {
 	} `json:"resource"`
 }
 
-// readResult makes an answer of a result.
-func readResult(raw json.RawMessage) Answer {
+// readResult makes an answer of a result. short cuts a server's words.
+func readResult(raw json.RawMessage, short func(string) string) Answer {
 	var r callResult
 	if err := json.Unmarshal(raw, &r); err != nil {
 		return failed(Error, "the server's answer is no result of a call")
@@ -178,7 +178,7 @@ func readResult(raw json.RawMessage) Answer {
 	if r.IsError {
 		a.Outcome, a.Failure = Error, "the function answered an error"
 		if a.Text != "" {
-			a.Failure += ": " + shortened(a.Text)
+			a.Failure += ": " + short(a.Text)
 		}
 	}
 	return a

@@ -14,6 +14,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/belay-run/belay/internal/logline"
 	"github.com/belay-run/belay/internal/rawjson"
 )
 
@@ -126,12 +127,12 @@ func (s *Server) callOn(ctx context.Context, sess *session, req CallRequest, par
 func (s *Server) judge(ctx context.Context, sess *session, req CallRequest, r reply, err error) Answer {
 	switch {
 	case r.answered && r.refusal != nil:
-		a := failed(Error, refusalWords(r.refusal))
+		a := failed(Error, refusalWords(r.refusal, s.shortened))
 		a.Text = r.refusal.Message
 		a.Value = rawjson.Must(a.Text)
 		return a
 	case r.answered:
-		return readResult(r.result)
+		return readResult(r.result, s.shortened)
 	}
 	lost := Unknown
 	if r.begun.IsZero() {
@@ -152,10 +153,18 @@ func (s *Server) judge(ctx context.Context, sess *session, req CallRequest, r re
 	return failed(lost, fmt.Sprintf("server %q %s", s.cfg.ID, sess.loss(err)))
 }
 
+// shortened cuts what a server said.
+func (s *Server) shortened(text string) string {
+	if len(text) <= failureMost {
+		return text
+	}
+	return shortened(logline.Masked(s.log, text))
+}
+
 // refusalWords is an MCP error in words; some servers put its code into its message.
-func refusalWords(e *jsonrpc.Error) string {
+func refusalWords(e *jsonrpc.Error, short func(string) string) string {
 	prefix := fmt.Sprintf("MCP error %d: ", e.Code)
-	return prefix + shortened(strings.TrimPrefix(e.Message, prefix))
+	return prefix + short(strings.TrimPrefix(e.Message, prefix))
 }
 
 // loss says why a request on a session had no answer.

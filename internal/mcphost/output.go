@@ -7,12 +7,14 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/belay-run/belay/internal/logline"
 )
 
 // What a server prints goes to the log, but one that prints megabytes must not
 // drown it: a line is cut, and beyond the rate lines are counted, not logged.
 const (
-	maxLine   = 4 << 10
+	maxLine   = logline.Most
 	lineRate  = 100 // a second
 	lineBurst = 500
 	minMask   = 8 // shorter values are words like "true", not secrets
@@ -57,8 +59,8 @@ const (
 // line logs one line, or counts it; cut is how many bytes it was longer.
 func (p *printed) line(from string, line []byte, cut int64) {
 	line = bytes.TrimRight(line, "\r\n")
-	if more := len(line) - maxLine; more > 0 {
-		line, cut = line[:maxLine], cut+int64(more)
+	if more := len(line) - logline.Read; more > 0 {
+		line, cut = line[:logline.Read], cut+int64(more)
 	}
 	if len(line) == 0 && cut == 0 {
 		return
@@ -74,7 +76,7 @@ func (p *printed) line(from string, line []byte, cut int64) {
 		return
 	}
 	p.report()
-	text := p.mask.Replace(string(bytes.ToValidUTF8(line, []byte("\uFFFD"))))
+	text, cut := logline.Cut(p.log, p.mask.Replace(string(line)), cut)
 	if from == fromStderr {
 		p.last = text
 	}
@@ -141,7 +143,7 @@ func (p *printed) copyStderr(r io.Reader) {
 		n, err := r.Read(buf)
 		for b := buf[:n]; len(b) > 0; {
 			part, rest, whole := bytes.Cut(b, []byte("\n"))
-			room := min(maxLine-len(line), len(part))
+			room := min(logline.Read-len(line), len(part))
 			line = append(line, part[:room]...)
 			cut += int64(len(part) - room)
 			if whole {

@@ -101,7 +101,7 @@ func (s *Server) page(ctx context.Context, sess *session, cursor string) (page t
 	raw := r.result
 	switch {
 	case r.refusal != nil:
-		return page, errors.New(refusalWords(r.refusal))
+		return page, errors.New(refusalWords(r.refusal, s.shortened))
 	case r.answered:
 	case err == nil: // the SDK had the list still
 		if raw, err = json.Marshal(list); err != nil {

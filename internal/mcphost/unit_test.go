@@ -177,7 +177,7 @@ func FuzzResult(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		a := readResult(raw)
+		a := readResult(raw, shortened)
 		if (a.Outcome == OK) == (a.Failure != "") {
 			t.Fatalf("outcome %s with failure %q", a.Outcome, a.Failure)
 		}

@@ -5,6 +5,8 @@ import (
 	"io"
 	"log/slog"
 	"time"
+
+	"github.com/belay-run/belay/internal/logline"
 )
 
 // Printed is the log's message for a line that Python printed, and PrintedLine the
@@ -17,7 +19,7 @@ const (
 // What workers print goes to the log, but a hook that prints megabytes must not
 // drown it: a line is cut, and beyond the rate lines are counted, not logged.
 const (
-	maxLine   = 4 << 10
+	maxLine   = logline.Most
 	lineRate  = 100 // a second
 	lineBurst = 500
 )
@@ -30,7 +32,7 @@ type output struct {
 
 	line []byte
 	last string // the last line; read once copyFrom has returned
-	cut  int64  // bytes of the current line beyond maxLine
+	cut  int64  // bytes of the current line beyond what is read
 
 	tokens    float64
 	filled    time.Time
@@ -67,7 +69,7 @@ func (o *output) write(b []byte) {
 		if i >= 0 {
 			part = b[:i]
 		}
-		room := max(maxLine-len(o.line), 0)
+		room := max(logline.Read-len(o.line), 0)
 		o.line = append(o.line, part[:min(room, len(part))]...)
 		o.cut += int64(max(len(part)-room, 0))
 		if i < 0 {
@@ -96,7 +98,7 @@ func (o *output) end() {
 	if len(line) == 0 && cut == 0 {
 		return
 	}
-	text := string(bytes.ToValidUTF8(line, []byte("�")))
+	text, cut := logline.Cut(o.log, string(line), cut)
 	o.last = text
 	if cut > 0 {
 		o.tell(cut)

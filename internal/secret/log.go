@@ -31,6 +31,10 @@ func (h *handler) Handle(ctx context.Context, r slog.Record) error {
 	return h.Handler.Handle(ctx, out)
 }
 
+// Mask is for those who cut a text before they log it: of a secret that is cut nobody
+// knows any more that it was one.
+func (h *handler) Mask(text string) string { return maskAll(h.scanners(), text) }
+
 // WithAttrs implements [slog.Handler].
 func (h *handler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	out := make([]slog.Attr, len(attrs))

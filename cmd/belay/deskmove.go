@@ -162,3 +162,12 @@ func (d *desk) Approvals(ctx context.Context, state, jobID string, limit int) (o
 	})
 	return out, err
 }
+
+// ModelCalls is [control.Client.ModelCalls].
+func (d *desk) ModelCalls(ctx context.Context, id string, texts bool) (out control.ModelCallList, err error) {
+	err = d.stay(ctx, func() error {
+		out, err = d.Client.ModelCalls(ctx, id, texts)
+		return err
+	})
+	return out, err
+}

@@ -56,8 +56,7 @@ func (run *Run) persist(what string, write func(context.Context) error) error {
 func (run *Run) record(what string, write func(context.Context, Lease, []Record) error, records []Record) error {
 	run.mu.Lock()
 	records = slices.Concat(run.clocks, run.waiting, records)
-	clocks := len(run.clocks)
-	run.waiting = nil // whoever comes beside this one depends on none of them
+	along := len(run.clocks) + len(run.waiting) // another branch that writes meanwhile brings them too
 	run.mu.Unlock()
 	if len(records) == 0 {
 		return nil
@@ -72,7 +71,7 @@ func (run *Run) record(what string, write func(context.Context, Lease, []Record)
 		defer run.mu.Unlock()
 		return run.stopped()
 	}
-	run.written(records[:clocks])
+	run.written(records[:along])
 	run.kept(records)
 	return nil
 }
@@ -83,13 +82,19 @@ func (run *Run) kept(records []Record) {
 	}
 }
 
-// written lets go of times that are on record. Another branch may have written
-// some of them too; that changes nothing.
-func (run *Run) written(clocks []Record) {
+// written lets go of times and answers that are on record. Another branch may have
+// written some of them too; that changes nothing.
+func (run *Run) written(along []Record) {
 	run.mu.Lock()
 	defer run.mu.Unlock()
-	for _, c := range clocks {
-		run.entries[c.Key].known = true
+	answers := map[*Answer]bool{}
+	for _, r := range along {
+		if r.What == Timed {
+			run.entries[r.Key].known = true
+		} else {
+			answers[r.Answer] = true
+		}
 	}
 	run.clocks = slices.DeleteFunc(run.clocks, func(c Record) bool { return run.entries[c.Key].known })
+	run.waiting = slices.DeleteFunc(run.waiting, func(w Record) bool { return answers[w.Answer] })
 }

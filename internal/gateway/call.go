@@ -133,6 +133,8 @@ func (c *call) body() ([]byte, *Refusal) {
 		return nil, &Refusal{http.StatusBadRequest, "the request has no body"}
 	case refusal == nil:
 		return body, nil
+	case c.grant.life.Err() != nil:
+		return nil, c.told("read the request", c.grant.life.Err())
 	}
 	r := &Refusal{refusal.Status, refusal.Detail}
 	if r.Status == http.StatusUnprocessableEntity {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"net/url"
 	"strings"
 	"sync"
@@ -416,6 +417,31 @@ func TestClientsThatAreSlow(t *testing.T) {
 		res.Body.Close()
 		c := b.records()[1]
 		if c.Why != "the caller went away" || c.Status != 200 {
+			t.Errorf("recorded is %+v", c)
+		}
+	})
+	t.Run("with a request that ends with its key", func(t *testing.T) {
+		b := newBench(t, nil) // a minute is left for the request
+		conn, err := net.Dial("tcp", strings.TrimPrefix(b.key.URL, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		fmt.Fprintf(conn, "POST /v1/messages HTTP/1.1\r\nHost: x\r\nX-Api-Key: %s\r\nContent-Type: application/json\r\nExpect: 100-continue\r\nContent-Length: 100\r\n\r\n", b.key.Token)
+		if _, err := conn.Read(make([]byte, 1000)); err != nil { // it waits for the body by now
+			t.Fatal(err)
+		}
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			b.End(b.key.Token)
+		}()
+		select {
+		case <-ended:
+		case <-time.After(20 * time.Second):
+			t.Fatal("the end of the key waits for the body")
+		}
+		if c := b.record(); c.Status != http.StatusServiceUnavailable || c.Why != "the call has ended" {
 			t.Errorf("recorded is %+v", c)
 		}
 	})

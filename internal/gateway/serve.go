@@ -56,7 +56,8 @@ func (g *Gateway) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 }
 
 // until gives a context that ends with the client and with the key. With the key it
-// also ends writes to a client that does not read.
+// also ends writes to a client that does not read, and reads of a body that does not
+// come.
 func (x *exchange) until(life context.Context) (ctx context.Context, done func()) {
 	ctx, cancel := context.WithCancelCause(x.r.Context())
 	left, ended := make(chan struct{}), make(chan struct{})
@@ -65,8 +66,10 @@ func (x *exchange) until(life context.Context) (ctx context.Context, done func()
 		defer close(ended)
 		cancel(context.Cause(life))
 		for again := time.NewTicker(10 * time.Millisecond); ; {
-			// A write that began just now may have set a deadline of its own.
-			_ = control.SetWriteDeadline(time.Now()) // only a recorder in a test has none
+			// What began just now may have set a deadline of its own. Only a recorder in
+			// a test has none.
+			_ = control.SetReadDeadline(time.Now())
+			_ = control.SetWriteDeadline(time.Now())
 			select {
 			case <-left:
 				again.Stop()

@@ -229,6 +229,7 @@ func (c *call) read(body []byte) *Refusal {
 			a.choices = n
 		}
 	}
+	uncapped := false
 	for _, name := range capFields {
 		v := doc.value(name)
 		if v == nil {
@@ -238,8 +239,13 @@ func (c *call) read(body []byte) *Refusal {
 		if err != nil || n > 1<<30 {
 			return bad("%s is no whole number", name)
 		}
-		// Servers with OpenAI's API take 0 and less for no cap.
+		// Servers with OpenAI's API take 0 and less for no cap, and differ on which of
+		// two caps counts.
+		uncapped = uncapped || n <= 0
 		a.output = max(a.output, n*a.choices)
+	}
+	if uncapped {
+		a.output = 0
 	}
 	c.asked = a
 	return nil
@@ -288,20 +294,31 @@ func (c *call) begin() *Refusal {
 	c.entry = entry
 	doc.set("model", string(rawjson.Must(c.up.Model)))
 	if most := entry.Cap(); most > 0 && !counts {
-		field := "max_tokens"
-		if c.api == OpenAI && doc.field(field) == nil { // else it is 0 or less
-			field = c.up.CapField
-			if field == "" || doc.field("max_completion_tokens") != nil {
-				field = "max_completion_tokens"
-			}
+		for _, field := range c.capFields() {
+			doc.set(field, strconv.Itoa(max(1, most/c.asked.choices)))
 		}
-		doc.set(field, strconv.Itoa(max(1, most/c.asked.choices)))
 	}
 	if c.api == OpenAI && c.asked.stream {
 		c.extra = wantUsage(doc)
 	}
 	c.sent = doc.bytes()
 	return nil
+}
+
+// capFields are the keys that a cap is given to: those that are there, for one of them
+// is 0 or less or null, or else the one that the provider knows.
+func (c *call) capFields() []string {
+	if c.api == Anthropic {
+		return []string{"max_tokens"}
+	}
+	there := slices.DeleteFunc([]string{"max_tokens", "max_completion_tokens"}, func(name string) bool { return c.asked.doc.field(name) == nil })
+	switch {
+	case len(there) > 0:
+		return there
+	case c.up.CapField != "":
+		return []string{c.up.CapField}
+	}
+	return []string{"max_completion_tokens"}
 }
 
 // wantUsage makes a stream end with the usage, and says whether it would not have.

@@ -302,6 +302,9 @@ func TestCaps(t *testing.T) {
 		"of several choices":   {"/v1/chat/completions", `,"n":4`, `{"max_completion_tokens":50,"model":"m","n":4}`, 226},
 		"no cap after all":     {"/v1/chat/completions", `,"max_tokens":null`, `"max_tokens":200}`, 238},
 		"one of less than one": {"/v1/chat/completions", `,"max_tokens":-1`, `"max_tokens":200}`, 236},
+		"two of less than one": {"/v1/chat/completions", `,"max_tokens":-1,"max_completion_tokens":0`, `"max_tokens":200,"max_completion_tokens":200}`, 262},
+		"one of two":           {"/v1/chat/completions", `,"max_tokens":10,"max_completion_tokens":-1`, `"max_tokens":200,"max_completion_tokens":200}`, 263},
+		"the other of two":     {"/v1/chat/completions", `,"max_tokens":0,"max_completion_tokens":10`, `"max_tokens":200,"max_completion_tokens":200}`, 262},
 		"one that is named":    {"/v1/chat/completions", `,"max_completion_tokens":7`, `{"model":"m","max_completion_tokens":7}`, 222},
 		"Anthropic":            {"/v1/messages", ``, `{"max_tokens":200,"model":"m"}`, 223},
 	} {

@@ -9,6 +9,7 @@ import (
 	"mime"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -57,7 +58,7 @@ func (c *call) forward() {
 	watch.Stop()
 	a := &answer{call: c, res: res, ctx: ctx, meter: meter{api: c.api}, watch: watch}
 	media, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type")) // what cannot be read is no stream
-	if media == "text/event-stream" || c.asked.stream && res.StatusCode < 300 && media != "application/json" {
+	if res.StatusCode < 400 && (media == "text/event-stream" || c.asked.stream && media != "application/json") {
 		a.stream()
 		return
 	}
@@ -110,7 +111,7 @@ func (c *call) request(ctx context.Context) (*http.Request, error) {
 // credentials, what belongs to one connection, and what the next hop sets itself.
 func passesOn(key string) bool {
 	switch key {
-	case "Authorization", "X-Api-Key", "Cookie", "Proxy-Authorization", "Proxy-Authenticate", "Proxy-Connection",
+	case "Authorization", "X-Api-Key", "Api-Key", "X-Goog-Api-Key", "Cookie", "Proxy-Authorization", "Proxy-Authenticate", "Proxy-Connection",
 		"Connection", "Keep-Alive", "Te", "Trailer", "Transfer-Encoding", "Upgrade",
 		"Accept-Encoding", "Content-Encoding", "Content-Length", "Expect", "Host",
 		"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-Ip":
@@ -209,7 +210,7 @@ func (a *answer) header() {
 		case "Connection", "Keep-Alive", "Proxy-Authenticate", "Te", "Trailer", "Transfer-Encoding", "Upgrade", "Set-Cookie", "Content-Length":
 		default:
 			if !named[key] {
-				h[key] = values
+				h[key] = a.withoutKey(values)
 			}
 		}
 	}
@@ -217,6 +218,22 @@ func (a *answer) header() {
 		h["Content-Type"] = nil // else one would be guessed
 	}
 }
+
+// withoutKey gives the values of a header in which the provider's key, should it have
+// been sent back, does not stand.
+func (a *answer) withoutKey(values []string) []string {
+	if a.up.Key == "" || !slices.ContainsFunc(values, func(v string) bool { return strings.Contains(v, a.up.Key) }) {
+		return values
+	}
+	out := make([]string, len(values))
+	for i, v := range values {
+		out[i] = strings.ReplaceAll(v, a.up.Key, keyStands)
+	}
+	return out
+}
+
+// keyStands stands where a provider sent its key back.
+const keyStands = "[key]"
 
 var buffers = sync.Pool{New: func() any { return new([32 << 10]byte) }}
 
@@ -233,7 +250,13 @@ func (a *answer) whole() {
 		return
 	}
 	status := a.res.StatusCode
-	if body.Len() > maxWhole {
+	switch {
+	case body.Len() <= maxWhole:
+	case status >= 400: // it may repeat what was sent
+		a.failed("it answered with an endless error", "status", status)
+		a.fail(&Refusal{http.StatusBadGateway, "the provider answered with status " + strconv.Itoa(status) + " and an error without end"})
+		return
+	default:
 		a.huge(body.Bytes())
 		return
 	}
@@ -244,7 +267,7 @@ func (a *answer) whole() {
 			a.failed("it answered with an error", "status", status)
 		}
 		if a.up.Key != "" { // an error may repeat what was sent
-			b = bytes.ReplaceAll(b, []byte(a.up.Key), []byte("[key]"))
+			b = bytes.ReplaceAll(b, []byte(a.up.Key), []byte(keyStands))
 		}
 	default:
 		a.meter.whole(b)
@@ -314,11 +337,9 @@ func (a *answer) huge(begun []byte) {
 		}
 	}
 	whole := errors.Is(err, io.EOF)
-	if a.res.StatusCode < 400 {
-		a.charge(&a.meter, whole)
-	}
+	a.charge(&a.meter, whole)
 	if whole {
-		a.end(a.res.StatusCode, whyOf(a.res.StatusCode))
+		a.end(a.res.StatusCode, "")
 		return
 	}
 	a.cut()
@@ -404,15 +425,13 @@ func (a *answer) stream() {
 	if clean && a.meter.said && a.api == OpenAI {
 		a.meter.final = true // some servers have no mark of the end
 	}
-	if a.res.StatusCode < 400 {
-		a.charge(&a.meter, clean)
-	}
+	a.charge(&a.meter, clean)
 	switch {
 	case clean && a.meter.failed:
 		a.failed("an error stands in its stream")
 		a.end(a.res.StatusCode, "an error stands in the provider's stream")
 	case clean:
-		a.end(a.res.StatusCode, whyOf(a.res.StatusCode))
+		a.end(a.res.StatusCode, "")
 	case a.meter.ended: // the client had all when it left
 		a.end(a.res.StatusCode, "")
 		panic(http.ErrAbortHandler)

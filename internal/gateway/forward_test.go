@@ -165,6 +165,41 @@ func TestProvidersThatFail(t *testing.T) {
 	}
 }
 
+// Whatever a provider sends back of what it was sent, its key is not in it, and
+// nothing like the caller's is on the way to it.
+func TestKeysStayWhereTheyAre(t *testing.T) {
+	for name, tt := range map[string]struct {
+		media  string
+		body   func(key string) string
+		status int // that the client gets
+	}{
+		"in an error":      {"application/json", func(key string) string { return `{"error":{"message":"bad key ` + key + `"}}` }, 401},
+		"in an event":      {"text/event-stream", func(key string) string { return `data: {"error":{"message":"bad key ` + key + `"}}` + "\n\n" }, 401},
+		"in a long error":  {"text/plain", func(key string) string { return strings.Repeat(" ", 17<<20) + key }, 502},
+		"in a long stream": {"text/event-stream", func(key string) string { return "data: " + strings.Repeat(" ", 17<<20) + key + "\n\n" }, 502},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, nil)
+			token := ""
+			b.setTransport(t, func(r *http.Request) (*http.Response, error) {
+				if sent := fmt.Sprint(r.Header); strings.Contains(sent, token) {
+					t.Error("sent was", sent)
+				}
+				key := r.Header.Get("Authorization")
+				return &http.Response{StatusCode: 401, Header: http.Header{"Content-Type": {tt.media}, "X-Sent": {key, "more"}}, Body: io.NopCloser(strings.NewReader(tt.body(key)))}, nil
+			})
+			token = b.key.Token
+			r := b.chat("openai/m", `,"stream":true`, "Authorization", "Bearer "+token, "Api-Key", token, "X-Goog-Api-Key", token)
+			if got := fmt.Sprint(r.header, r.body); r.status != tt.status || strings.Contains(got, providerKey) {
+				t.Errorf("%d, %d bytes: %.500s", r.status, len(got), got)
+			}
+			if c := b.record(); c.Status != tt.status || !strings.Contains(c.Why, "401") || c.Cost != 0 {
+				t.Errorf("recorded is %+v", c)
+			}
+		})
+	}
+}
+
 func TestAnswersThatAreOdd(t *testing.T) {
 	for name, tt := range map[string]struct {
 		model, rest string

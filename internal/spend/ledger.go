@@ -71,7 +71,7 @@ func New(ctx context.Context, o Options) (*Ledger, error) {
 		if s.Job == "" {
 			keys = nil
 			for _, k := range periodKeys(s.Tenant, s.Agent, s.Day) {
-				if k.from == start(k.period, now) {
+				if k.current(now) {
 					keys = append(keys, k)
 				}
 			}
@@ -138,8 +138,8 @@ func (l *Ledger) account(k accountKey) *account {
 	return a
 }
 
-// turn forgets the accounts of periods that are over; the caller holds mu. Calls that
-// still run there hold them.
+// turn forgets the accounts of periods that are over for a day, so that a clock may be
+// set back a little; the caller holds mu. Calls that still run there hold them.
 func (l *Ledger) turn(now time.Time) {
 	day := start(Day, now)
 	if day.Equal(l.day) {
@@ -147,11 +147,14 @@ func (l *Ledger) turn(now time.Time) {
 	}
 	l.day = day
 	for k := range l.accounts {
-		if k.of != ofJob && !k.from.Equal(start(k.period, now)) {
+		if k.of != ofJob && (k.from.Before(start(k.period, day.AddDate(0, 0, -1))) || k.from.After(day.AddDate(0, 0, 1))) {
 			delete(l.accounts, k)
 		}
 	}
 }
+
+// current says whether an account is of the period that it is.
+func (k accountKey) current(now time.Time) bool { return k.from.Equal(start(k.period, now)) }
 
 // Forget drops what is known of a job that has ended.
 func (l *Ledger) Forget(tenant, job string) {
@@ -376,7 +379,7 @@ func (l *Ledger) Standings(tenant string) []Standing {
 	l.turn(now)
 	out := []Standing{{Per: Day, Since: start(Day, now)}, {Per: Month, Since: start(Month, now)}}
 	for k, a := range l.accounts {
-		if k.tenant != tenant || k.of == ofJob {
+		if k.tenant != tenant || k.of == ofJob || !k.current(now) {
 			continue
 		}
 		s := Standing{k.name, k.period, k.from, a.cost, a.reserved, a.tokens, a.reservedTokens}

@@ -294,6 +294,43 @@ func TestPeriods(t *testing.T) {
 	}
 }
 
+// A clock that is set back over midnight, and comes there again, makes no budget anew.
+func TestAClockThatIsSetBack(t *testing.T) {
+	for _, per := range []Period{Day, Month} {
+		at := &clock{}
+		l := open(t, &memory{}, Budgets{Agent: Budget{Cost: 5 * unit, Per: per}}, func(o *Options) { o.Clock = at.now })
+		for i, now := range []string{"2026-03-31 23:59:59", "2026-04-01 00:00:01", "2026-03-31 23:59:58", "2026-04-01 00:00:02"} {
+			at.set(now)
+			e, err := l.Begin(call, Need{Output: 5})
+			if (err == nil) != (i < 2) {
+				t.Errorf("%s, %s: %v", per, now, err)
+			}
+			if err == nil {
+				e.End(Outcome{Usage: Usage{Output: 5}})
+			}
+			want := start(per, at.now())
+			n := 0
+			for _, s := range l.Standings("acme") {
+				if s.Agent == call.Agent && s.Per == per {
+					if n++; !s.Since.Equal(want) || s.Cost != 5*unit {
+						t.Errorf("%s, %s: %+v", per, now, s)
+					}
+				}
+			}
+			if n != 1 {
+				t.Errorf("%s, %s: %d standings", per, now, n)
+			}
+		}
+		for _, now := range []string{"2026-04-02 12:00:00", "2026-05-20 12:00:00", "2027-01-01 12:00:00"} {
+			at.set(now)
+			l.Standings("acme")
+		}
+		if len(l.accounts) != 1 { // the job's
+			t.Errorf("accounts of long ago are kept: %v", l.accounts)
+		}
+	}
+}
+
 func TestAfterARestart(t *testing.T) {
 	at := &clock{}
 	at.set("2026-04-02 12:00:00")

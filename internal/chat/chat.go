@@ -72,6 +72,7 @@ type Error struct {
 	Status   int    // HTTP status, 0 when there was none
 	Message  string // safe to log
 	Attempts int
+	Begun    int // of them, those that the provider may have begun to answer, and charges
 }
 
 func (e *Error) Error() string { return e.Message }

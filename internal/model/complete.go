@@ -35,7 +35,7 @@ func (c *Client) Complete(ctx context.Context, req chat.Request, delta func(stri
 			return r, nil
 		}
 		if fail = c.again(ctx, limited, attempt, t.delivered, fail); fail != nil {
-			return chat.Response{}, c.err(ctx, fail, attempt)
+			return chat.Response{}, c.err(ctx, fail, attempt, t.begun)
 		}
 	}
 }
@@ -71,11 +71,11 @@ func (c *Client) late(ctx context.Context, last *failure) *failure {
 	return &failure{status: last.status, what: what}
 }
 
-func (c *Client) err(ctx context.Context, fail *failure, attempts int) error {
+func (c *Client) err(ctx context.Context, fail *failure, attempts, begun int) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("asking %s: %w", c.name, err)
 	}
-	return &chat.Error{Status: fail.status, Message: c.name + " " + fail.what, Attempts: attempts}
+	return &chat.Error{Status: fail.status, Message: c.name + " " + fail.what, Attempts: attempts, Begun: begun}
 }
 
 // try is one request, asked once or more.
@@ -84,6 +84,7 @@ type try struct {
 	body      []byte
 	delta     func(string)
 	delivered bool // a piece of text was handed on
+	begun     int  // tries that the provider has begun to answer, or may have
 }
 
 func (t *try) run(ctx context.Context) (*draft, *failure) {
@@ -102,9 +103,15 @@ func (t *try) run(ctx context.Context) (*draft, *failure) {
 	case res != nil && res.StatusCode >= 300:
 		return nil, refused(res)
 	case err != nil:
+		if ctx.Err() != nil { // the provider may be at work still
+			t.begun++
+		}
 		return nil, t.client.unreachable(err)
 	}
 	media, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type")) // unreadable is like missing
+	if media != "text/html" {
+		t.begun++
+	}
 	switch {
 	case media == "text/html":
 		return nil, &failure{status: res.StatusCode, what: "answered with a web page, not a completion; check base_url, which often ends with /v1"}

@@ -133,6 +133,7 @@ func TestFaults(t *testing.T) {
 		status   int
 		attempts int
 		waits    []time.Duration
+		begun    int // of those that failed, known where all did
 	}{
 		{name: "429 then ok", steps: []step{status(429), events(nil, endPiece)}, want: "ok", pieces: "ok", attempts: 2, waits: []time.Duration{375 * ms}},
 		{name: "waits grow", cfg: Config{MaxRetries: 3}, steps: []step{status(500), status(502), status(529), answers(good)}, whole: true, want: "ok", attempts: 4, waits: []time.Duration{375 * ms, 750 * ms, 1500 * ms}},
@@ -150,7 +151,7 @@ func TestFaults(t *testing.T) {
 		}}, err: "answered 429 Too Many Requests (insufficient_quota); the account has no credit left", status: 429, attempts: 1},
 		{name: "reset before an answer", steps: []step{reset, events(nil, endPiece)}, want: "ok", pieces: "ok", attempts: 2, waits: []time.Duration{375 * ms}},
 		{name: "reset for ever", steps: []step{reset}, err: "could not be asked: the connection to 127.0.0.1:", attempts: 3, waits: []time.Duration{375 * ms, 750 * ms}},
-		{name: "reset in the middle of a text", steps: []step{events(reset, text("Hel"))}, pieces: "Hel", err: "broke off in the middle of an answer", attempts: 1},
+		{name: "reset in the middle of a text", steps: []step{events(reset, text("Hel"))}, pieces: "Hel", err: "broke off in the middle of an answer", attempts: 1, begun: 1},
 		{name: "reset in the middle of calls", steps: []step{events(reset, toolPiece), events(nil, endPiece)}, want: "ok", pieces: "ok", attempts: 2, waits: []time.Duration{375 * ms}},
 		{name: "reset in the middle of a whole answer", whole: true, steps: []step{func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
@@ -159,23 +160,30 @@ func TestFaults(t *testing.T) {
 			flush(w)
 			reset(w, r)
 		}, answers(good)}, want: "ok", attempts: 2, waits: []time.Duration{375 * ms}},
-		{name: "silence in the middle of a text", cfg: Config{Stall: 30 * ms}, steps: []step{events(hang, text("Hel"))}, pieces: "Hel", err: "fell silent in the middle of an answer for 30ms", attempts: 1},
+		{name: "silence in the middle of a text", cfg: Config{Stall: 30 * ms}, steps: []step{events(hang, text("Hel"))}, pieces: "Hel", err: "fell silent in the middle of an answer for 30ms", attempts: 1, begun: 1},
 		{name: "silence in the middle of calls", cfg: Config{Stall: 30 * ms}, steps: []step{events(hang, toolPiece), events(nil, endPiece)}, want: "ok", pieces: "ok", attempts: 2, waits: []time.Duration{375 * ms}},
-		{name: "no answer in time", cfg: Config{Timeout: 50 * ms}, steps: []step{hang}, err: "gave no whole answer within 50ms; raise the time limit", attempts: 1},
-		{name: "no whole answer in time", cfg: Config{Timeout: 100 * ms}, steps: []step{events(hang, text("Hel"))}, pieces: "Hel", err: "gave no whole answer within 100ms", attempts: 1},
-		{name: "garbage after a text", steps: []step{events(nil, text("Hel"), secret)}, pieces: "Hel", err: "gave an answer that is no chat completion", attempts: 1},
+		{name: "no answer in time", cfg: Config{Timeout: 50 * ms}, steps: []step{hang}, err: "gave no whole answer within 50ms; raise the time limit", attempts: 1, begun: 1},
+		{name: "no whole answer in time", cfg: Config{Timeout: 100 * ms}, steps: []step{events(hang, text("Hel"))}, pieces: "Hel", err: "gave no whole answer within 100ms", attempts: 1, begun: 1},
+		{name: "half an answer, again and again", whole: true, steps: []step{func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			w.Header().Set("Content-Length", "1000")
+			fmt.Fprint(w, good)
+			flush(w)
+			reset(w, r)
+		}}, err: "broke off in the middle of an answer", attempts: 3, begun: 3, waits: []time.Duration{375 * ms, 750 * ms}},
+		{name: "garbage after a text", steps: []step{events(nil, text("Hel"), secret)}, pieces: "Hel", err: "gave an answer that is no chat completion", attempts: 1, begun: 1},
 		{name: "an overload reported in the stream", steps: []step{events(nil, `{"error":{"type":"overloaded","message":"`+secret+`"}}`), events(nil, endPiece)}, want: "ok", pieces: "ok", attempts: 2, waits: []time.Duration{375 * ms}},
 		{name: "a huge stream", steps: []step{func(w http.ResponseWriter, r *http.Request) {
 			events(nil, text("Hel"))(w, r)
 			huge(w)
-		}}, pieces: "Hel", err: "gave an answer of more than 16 MiB", attempts: 1},
-		{name: "a huge answer", whole: true, steps: []step{func(w http.ResponseWriter, _ *http.Request) { huge(w) }}, err: "gave an answer of more than 16 MiB", attempts: 1},
+		}}, pieces: "Hel", err: "gave an answer of more than 16 MiB", attempts: 1, begun: 1},
+		{name: "a huge answer", whole: true, steps: []step{func(w http.ResponseWriter, _ *http.Request) { huge(w) }}, err: "gave an answer of more than 16 MiB", attempts: 1, begun: 1},
 		{name: "a huge answer, packed small", whole: true, steps: []step{func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Encoding", "gzip")
 			z := gzip.NewWriter(w)
 			defer func() { _ = z.Close() }()
 			huge(z)
-		}}, err: "gave an answer of more than 16 MiB", attempts: 1},
+		}}, err: "gave an answer of more than 16 MiB", attempts: 1, begun: 1},
 		{name: "a huge error", steps: []step{func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(400)
 			huge(w)
@@ -215,7 +223,7 @@ func TestFaults(t *testing.T) {
 				return
 			}
 			var known *chat.Error
-			if !errors.As(err, &known) || !strings.HasPrefix(known.Message, "test/m "+tt.err) || known.Status != tt.status || known.Attempts != tt.attempts {
+			if !errors.As(err, &known) || !strings.HasPrefix(known.Message, "test/m "+tt.err) || known.Status != tt.status || known.Attempts != tt.attempts || known.Begun != tt.begun {
 				t.Errorf("error %#v, want %q with status %d", err, tt.err, tt.status)
 			}
 		})

@@ -188,11 +188,12 @@ func (c *charge) end(ctx context.Context, got *chat.Response, err error) {
 	switch {
 	case err != nil && ctx.Err() != nil: // nobody knows how far it came
 		out.Status, out.Why = 0, "the job let go of it"
-		c.estimate(&out, 0)
+		c.estimate(&out, 1, 0)
 	case err != nil:
 		out.Status, out.Why = 0, err.Error()
 		if errors.As(err, &known) {
 			out.Status = known.Status
+			c.estimate(&out, known.Begun, 0)
 		}
 	case u == (chat.Usage{}):
 		n := 0
@@ -202,7 +203,7 @@ func (c *charge) end(ctx context.Context, got *chat.Response, err error) {
 		for _, t := range got.ToolCalls {
 			n += len(t.Name) + len(t.Arguments)
 		}
-		c.estimate(&out, n)
+		c.estimate(&out, 1, n)
 	}
 	c.entry.End(out)
 }
@@ -210,11 +211,12 @@ func (c *charge) end(ctx context.Context, got *chat.Response, err error) {
 // bytesAToken is what a token has in most texts.
 const bytesAToken = 4
 
-// estimate counts the tokens of a call whose provider did not say.
-func (c *charge) estimate(out *spend.Outcome, answer int) {
-	if !c.scripted {
+// estimate counts the tokens of a call whose provider did not say, for so many tries
+// that it may charge and the bytes of its answer.
+func (c *charge) estimate(out *spend.Outcome, tries, answer int) {
+	if !c.scripted && tries > 0 {
 		out.Estimated = true
-		out.Usage = spend.Usage{Input: (c.request + bytesAToken - 1) / bytesAToken, Output: (answer + bytesAToken - 1) / bytesAToken}
+		out.Usage = spend.Usage{Input: tries * ((c.request + bytesAToken - 1) / bytesAToken), Output: (answer + bytesAToken - 1) / bytesAToken}
 	}
 }
 

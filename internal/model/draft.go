@@ -92,6 +92,7 @@ func (d *draft) count(raw json.RawMessage) {
 	var u struct {
 		Prompt     float64 `json:"prompt_tokens"`
 		Completion float64 `json:"completion_tokens"`
+		Total      float64 `json:"total_tokens"`
 		In         struct {
 			Cached float64 `json:"cached_tokens"`
 		} `json:"prompt_tokens_details"`
@@ -100,8 +101,18 @@ func (d *draft) count(raw json.RawMessage) {
 		} `json:"completion_tokens_details"`
 	}
 	if len(raw) > 0 && json.Unmarshal(raw, &u) == nil && u.Prompt+u.Completion > 0 {
-		d.usage = chat.Usage{Input: int(u.Prompt), Output: int(u.Completion), Cached: int(u.In.Cached), Reasoning: int(u.Out.Reasoning)}
+		// Some servers leave reasoning out of the completion, but not of the total.
+		output := max(tokens(u.Completion), tokens(u.Total-u.Prompt))
+		d.usage = chat.Usage{Input: tokens(u.Prompt), Output: output, Cached: tokens(u.In.Cached), Reasoning: tokens(u.Out.Reasoning)}
 	}
+}
+
+// tokens is a count of them; 0 for what can be none.
+func tokens(n float64) int {
+	if !(n > 0) || n > 1e12 {
+		return 0
+	}
+	return int(n)
 }
 
 // textOf reads a content: a text, or a list of texts and parts with a text.

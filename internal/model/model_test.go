@@ -98,6 +98,28 @@ func TestArgumentsKeepTheirText(t *testing.T) {
 	}
 }
 
+func TestUsageIsWhatCanBe(t *testing.T) {
+	for usage, want := range map[string]chat.Usage{
+		`{"prompt_tokens":9,"completion_tokens":2,"total_tokens":11}`:                                                     {Input: 9, Output: 2},
+		`{"prompt_tokens":9.0,"completion_tokens":2.0}`:                                                                   {Input: 9, Output: 2},
+		`{"prompt_tokens":9,"completion_tokens":2,"total_tokens":50,"completion_tokens_details":{"reasoning_tokens":39}}`: {Input: 9, Output: 41, Reasoning: 39},
+		`{"prompt_tokens":-900,"completion_tokens":902}`:                                                                  {Output: 902},
+		`{"prompt_tokens":1e300,"completion_tokens":2}`:                                                                   {Output: 2},
+		`{"prompt_tokens":9,"completion_tokens":-1}`:                                                                      {Input: 9},
+		`{"prompt_tokens":null,"completion_tokens":null}`:                                                                 {},
+		`"none"`: {},
+	} {
+		m := serve(t, Config{}, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			fmt.Fprintf(w, `{"choices":[{"message":{"content":"ok"},"finish_reason":"stop"}],"usage":%s}`, usage)
+		})
+		r, err := m.Complete(t.Context(), ask(), nil)
+		if err != nil || r.Usage != want {
+			t.Errorf("%s: %+v, %v", usage, r.Usage, err)
+		}
+	}
+}
+
 func TestToolWithBrokenParameters(t *testing.T) {
 	m := serve(t, Config{}, answers(good))
 	req := ask()

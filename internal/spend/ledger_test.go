@@ -222,6 +222,20 @@ func TestWhatBudgetsAllow(t *testing.T) {
 	}
 }
 
+func TestNoUsageGivesAnythingBack(t *testing.T) {
+	l := open(t, &memory{}, Budgets{Job: Budget{Tokens: 10}}, nil)
+	for i, u := range []Usage{{Output: 10}, {Input: -100, Output: 1}} {
+		e, err := l.Begin(call, Need{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		e.End(Outcome{Usage: u})
+		if _, err := l.Begin(call, Need{Output: 1}); err == nil {
+			t.Errorf("after %d: a budget that is spent is there again", i)
+		}
+	}
+}
+
 func TestReservationsAndCharges(t *testing.T) {
 	l := open(t, &memory{}, Budgets{Job: Budget{Cost: 10 * unit}}, nil)
 	first, err := l.Begin(call, Need{Output: 6})

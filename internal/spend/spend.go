@@ -15,7 +15,7 @@ type Usage struct {
 }
 
 // Tokens is what counts for a budget of tokens.
-func (u Usage) Tokens() int64 { return int64(u.Input) + int64(u.Output) }
+func (u Usage) Tokens() int64 { return int64(max(0, u.Input)) + int64(max(0, u.Output)) }
 
 // Period is how long a budget is for, until it is whole again.
 type Period string

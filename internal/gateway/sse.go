@@ -90,22 +90,29 @@ func (s *splitter) end(b []byte, final bool) int {
 }
 
 // lineEnd finds the end of a line from from on, and where the next one begins. next is
-// 0 when there is none; then the search may go on at end.
+// 0 when there is none; then the search may go on at end. It looks no further than about
+// twice the line, or a stream without LF would be read anew for each of its lines.
 func lineEnd(b []byte, from int, final bool) (end, next int) {
-	end = len(b)
-	if n := bytes.IndexByte(b[from:], '\n'); n >= 0 {
-		end, next = from+n, from+n+1
+	for size := 512; from < len(b); from, size = from+size, 2*size {
+		w := b[from:min(from+size, len(b))]
+		n := bytes.IndexByte(w, '\n')
+		if n >= 0 {
+			w = w[:n]
+		}
+		r := bytes.IndexByte(w, '\r') + from
+		switch {
+		case r < from && n < 0:
+		case r < from:
+			return from + n, from + n + 1
+		case r+1 < len(b) && b[r+1] == '\n':
+			return r, r + 2
+		case r+1 == len(b) && !final:
+			return r, 0 // a LF may follow
+		default:
+			return r, r + 1
+		}
 	}
-	r := bytes.IndexByte(b[from:end], '\r')
-	switch r += from; {
-	case r < from:
-		return end, next
-	case r+1 < len(b) && b[r+1] == '\n':
-		return r, r + 2
-	case r+1 == len(b) && !final:
-		return r, 0 // a LF may follow
-	}
-	return r, r + 1
+	return len(b), 0
 }
 
 // give reads what an event says.

@@ -110,6 +110,18 @@ func TestMemoryOfEventsIsBounded(t *testing.T) {
 	}
 }
 
+// Before lines were looked for near their beginning, this took minutes.
+func TestManyLinesTakeNoLongerEach(t *testing.T) {
+	for _, end := range []string{"\r", "\n", "\r\n"} {
+		line := "data:a" + end
+		n := 3 << 20 / len(line)
+		got := split(t, maxEvent, strings.Repeat(line, n), end, line)
+		if len(got) != 2 || len(got[0].data) != 2*n-1 {
+			t.Errorf("%q: %d events", end, len(got))
+		}
+	}
+}
+
 func TestEventsTakeNoAllocation(t *testing.T) {
 	piece := []byte(strings.Repeat("event: content_block_delta\ndata: {\"type\":\"content_block_delta\"}\n\n", 20))
 	s := splitter{most: maxEvent}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -161,13 +162,18 @@ func (c *call) mask(body []byte) ([]byte, []string, *Refusal) {
 	}
 	var around strings.Builder
 	around.WriteString(c.r.URL.RawQuery)
+	if said, err := url.QueryUnescape(c.r.URL.RawQuery); err == nil && said != c.r.URL.RawQuery { // however it was encoded
+		around.WriteString("\n" + said)
+	}
 	for key, values := range c.r.Header {
 		if passesOn(key) {
 			around.WriteString("\n" + key + ": " + strings.Join(values, "\n"))
 		}
 	}
-	if found := scanner.Scan(around.String()); len(found) > 0 {
-		return nil, nil, &Refusal{http.StatusBadRequest, "a header or the query of the request has a secret of the tenant in it: " + found[0].Name}
+	text := around.String()
+	if masked := scanner.Mask(text); masked != text { // single lines of secrets too
+		names := masksIn(scanner, []byte(text), []byte(masked))
+		return nil, nil, &Refusal{http.StatusBadRequest, "a header or the query of the request has a secret of the tenant in it: " + strings.Join(names, ", ")}
 	}
 	masked := scanner.MaskJSON(body)
 	if len(masked) == len(body) && &masked[0] == &body[0] {

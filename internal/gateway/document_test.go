@@ -92,6 +92,9 @@ func TestEstimates(t *testing.T) {
 		"with tools":   {`{"content":"word"}`, true, 1, 18 + toolTokens},
 		"a picture":    {`{"type":"image","data":"` + picture + `"}`, false, 2 + fileTokens/4, 26 + fileTokens + len(picture)/fileBytes},
 		"a data URL":   {`{"url":"data:image/png;base64,` + picture + `"}`, false, fileTokens / 4, 10 + fileTokens + (22+len(picture))/fileBytes},
+		"a URL":        {`{"image_url":{"url":"https://x.y/z.png"},"a":"word"}`, false, fileTokens/4 + 1, 52 + fileTokens},
+		"a file":       {`{"file_id":"file-1"}`, false, fileTokens / 4, 20 + fileTokens},
+		"no URL":       {`{"url":"none"}`, false, 1, 0},
 		"a long text":  {`{"content":"` + picture + `"}`, false, len(picture) / 4, 0},
 		"text as data": {`{"data":"` + strings.Repeat("some words ", 1000) + `"}`, false, 2750, 0},
 	} {

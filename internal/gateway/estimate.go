@@ -120,6 +120,18 @@ func isFile(key, text []byte) bool {
 	return true
 }
 
+// elsewhere says whether a string of a request stands for a picture or file that the
+// provider has or gets itself.
+func elsewhere(key, text []byte) bool {
+	switch string(key) {
+	case "file_id":
+		return true
+	case "url", "file_url":
+		return bytes.HasPrefix(text, []byte("https:")) || bytes.HasPrefix(text, []byte("http:"))
+	}
+	return false
+}
+
 // inputAtMost is how many tokens a request may take. No text has more tokens than
 // bytes; for pictures and files it is a guess.
 func inputAtMost(raw []byte, tools bool) int {
@@ -132,6 +144,9 @@ func inputAtMost(raw []byte, tools bool) int {
 		if isFile(s.key, text) {
 			most += fileTokens + len(text)/fileBytes - len(text)
 		}
+		if elsewhere(s.key, text) {
+			most += fileTokens
+		}
 	}
 	return most
 }
@@ -142,7 +157,7 @@ func inputLikely(raw []byte) int {
 	files := 0
 	s := jsonStrings{rest: raw}
 	for text, ok := s.next(); ok; text, ok = s.next() {
-		if isFile(s.key, text) {
+		if isFile(s.key, text) || elsewhere(s.key, text) {
 			files += fileTokens / 4
 			continue
 		}

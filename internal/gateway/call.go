@@ -198,6 +198,10 @@ func masksIn(s *secret.Scanner, before, after []byte) []string {
 	return slices.DeleteFunc(s.Names(), func(name string) bool { return is[name] <= was[name] })
 }
 
+// otherModels are keys by which providers take models that are asked instead when the
+// first cannot answer. What those are, and cost, nobody would have looked at.
+var otherModels = []string{"models", "fallbacks", "route"}
+
 // read finds out what is asked. The known keys are those that are read or set here, so
 // no other spelling of them may get past.
 func (c *call) read(body []byte) *Refusal {
@@ -208,8 +212,13 @@ func (c *call) read(body []byte) *Refusal {
 	if err != nil {
 		return bad("%v", err)
 	}
-	if name := doc.misspelt("model", "stream", "stream_options", "max_tokens", "max_completion_tokens", "n"); name != "" {
+	if name := doc.misspelt(append(slices.Clip(otherModels), "model", "stream", "stream_options", "max_tokens", "max_completion_tokens", "n")...); name != "" {
 		return bad("the body has the key %s in another spelling: write it in small letters", name)
+	}
+	for _, name := range otherModels {
+		if doc.value(name) != nil {
+			return bad("the body has %s, by which a provider may ask other models: the gateway lets a request ask the one that model names", name)
+		}
 	}
 	a := asked{doc: doc, choices: 1, tools: doc.value("tools") != nil}
 	if json.Unmarshal(doc.value("model"), &a.alias) != nil || a.alias == "" || len(a.alias) > 256 {

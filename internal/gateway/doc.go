@@ -18,6 +18,9 @@
 //     it is kept from the caller;
 //   - what would lead the caller or the credential elsewhere: redirects, cookies.
 //
+// Refused is what would let a provider ask other models than the one that was looked
+// at: the keys models, fallbacks and route.
+//
 // Each call is reserved in a [spend.Ledger] before it is made and charged by the usage
 // that the provider reports. Where it reports none, because the stream was cut or is
 // no JSON, tokens are estimated from the text that came.

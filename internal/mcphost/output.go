@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io"
 	"log/slog"
+	"regexp"
 	"strings"
 	"sync"
 	"time"
@@ -49,6 +50,10 @@ func newPrinted(log *slog.Logger, now func() time.Time, values ...map[string]str
 	return &printed{log: log, now: now, mask: strings.NewReplacer(pairs...), tokens: lineBurst, filled: now()}
 }
 
+// modelKey is a key for models, which comes with a call's metadata and is good while
+// that runs. A line may be cut in the middle of one.
+var modelKey = regexp.MustCompile(`bk-[A-Za-z0-9_-]{20,43}`)
+
 // Where a line came from.
 const (
 	fromStderr = "stderr"
@@ -76,7 +81,7 @@ func (p *printed) line(from string, line []byte, cut int64) {
 		return
 	}
 	p.report()
-	text, cut := logline.Cut(p.log, p.mask.Replace(string(line)), cut)
+	text, cut := logline.Cut(p.log, modelKey.ReplaceAllString(p.mask.Replace(string(line)), "***"), cut)
 	if from == fromStderr {
 		p.last = text
 	}

@@ -67,6 +67,10 @@ func TestPrinted(t *testing.T) {
 			t.Errorf("the log lacks %q:\n%s", want, log.String())
 		}
 	}
+	p.line(fromStdout, []byte(`{"token":"bk-I9Aaxot3M3wIjZ4CqspOY1HNzyo2UyO44LeKfU54XJU"}`), 0)
+	if !strings.Contains(log.String(), `{\"token\":\"***\"}`) {
+		t.Errorf("a key for models stands in the log:\n%s", log.String())
+	}
 	if p.lastWords() != "no end" {
 		t.Errorf("last words %q", p.lastWords())
 	}
@@ -74,7 +78,7 @@ func TestPrinted(t *testing.T) {
 	for n := range 2000 {
 		p.line(fromStdout, fmt.Appendf(nil, "line %d", n), 0)
 	}
-	if n := strings.Count(log.String(), "mcp server printed\""); n != lineBurst-4 {
+	if n := strings.Count(log.String(), "mcp server printed\""); n != lineBurst-5 {
 		t.Errorf("%d lines at once", n)
 	}
 	now = now.Add(time.Second)

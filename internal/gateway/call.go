@@ -51,7 +51,11 @@ func newCall(x *exchange, api string) *call {
 
 // serve answers a call. However it ends, the ledger has it.
 func (c *call) serve() {
-	if refusal := c.prepare(); refusal != nil {
+	switch refusal := c.prepare(); {
+	case refusal != nil && c.entry != nil:
+		c.fail(refusal)
+		return
+	case refusal != nil:
 		c.refuse(refusal)
 		return
 	}
@@ -309,8 +313,11 @@ func (c *call) begin() *Refusal {
 	c.entry = entry
 	doc.set("model", string(rawjson.Must(c.up.Model)))
 	if most := entry.Cap(); most > 0 && !counts {
+		if most < c.asked.choices {
+			return &Refusal{http.StatusPaymentRequired, fmt.Sprintf("the budgets leave %d tokens of output, too few for %d choices", most, c.asked.choices)}
+		}
 		for _, field := range c.capFields() {
-			doc.set(field, strconv.Itoa(max(1, most/c.asked.choices)))
+			doc.set(field, strconv.Itoa(most/c.asked.choices))
 		}
 	}
 	if c.api == OpenAI && c.asked.stream {

@@ -361,6 +361,21 @@ func TestBudgetsThatAreSpent(t *testing.T) {
 	}
 }
 
+// A cap is never less than a token for each choice.
+func TestMoreChoicesThanTokens(t *testing.T) {
+	const body = `{"model":"openai/m","n":4}`
+	for left, status := range map[int64]int{3: 402, 4: 200} {
+		b := newBench(t, func(b *bench) { b.budgets.Job.Tokens = int64(len(body)) + left })
+		r := b.ask("POST", "/v1/chat/completions", body)
+		if c := b.record(); r.status != status || c.Status != status || (c.Cost == 0) != (status == 402) || (len(b.provider.Requests()) == 0) != (status == 402) {
+			t.Errorf("with %d left: %d %s, recorded is %+v", left, r.status, r.body, c)
+		}
+		if got := b.ledger.Standings("acme")[0]; got.ReservedTokens != 0 {
+			t.Errorf("with %d left: %+v", left, got)
+		}
+	}
+}
+
 // However many calls are made at once, never is more spent than there is.
 func TestCallsAtTheEdgeOfABudget(t *testing.T) {
 	const budget = 2000

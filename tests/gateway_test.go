@@ -92,8 +92,7 @@ func (a *asking) withNode() {
 	}
 	home := os.Getenv("BELAY_TEST_NODE")
 	manifest := strings.Replace(string(text), "mcp: [node, ", fmt.Sprintf("mcp: [%q, ", filepath.Join(home, "bin", "node")), 1)
-	if home == "" {
-		before, rest, _ := strings.Cut(manifest, "  - id: ts\n")
+	if before, rest, there := strings.Cut(manifest, "  - id: ts\n"); home == "" && there {
 		_, after, _ := strings.Cut(rest, "agents:\n")
 		manifest = before + "agents:\n" + after
 	}

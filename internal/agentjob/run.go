@@ -161,6 +161,9 @@ func (r *run) do() (json.RawMessage, error) {
 		return nil, err
 	}
 	r.input = input
+	if why := r.lacking(); why != "" {
+		return nil, job.Fail(ToolsUnavailable, why)
+	}
 	output, err := r.agent()
 	if err != nil {
 		return nil, err
@@ -239,7 +242,7 @@ func (r *run) list() error {
 		return err
 	}
 	if a.Failure != nil {
-		return job.Fail("ToolsUnavailable", a.Failure.Message)
+		return job.Fail(ToolsUnavailable, a.Failure.Message)
 	}
 	var listed []Function
 	if err := json.Unmarshal(a.Value, &listed); err != nil {
@@ -261,6 +264,20 @@ func (r *run) list() error {
 		}
 	}
 	return nil
+}
+
+// lacking says which tools of the agent could not be asked what they offer, "" when
+// there are none. Without them it would do something else than it was made for.
+func (r *run) lacking() string {
+	var out []string
+	for _, pattern := range r.spec.Agent.Tools {
+		id, _, _ := strings.Cut(pattern, ".")
+		line := fmt.Sprintf("tool %s: %s", id, r.unlisted[id])
+		if r.unlisted[id] != "" && !slices.Contains(out, line) {
+			out = append(out, line)
+		}
+	}
+	return strings.Join(out, "; ")
 }
 
 func (r *run) function(full string) *Function {

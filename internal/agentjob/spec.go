@@ -42,6 +42,10 @@ const (
 	LimitExceeded = "LimitExceeded"
 	HookError     = "HookError" // a closed turn hook of the agent's folder failed
 	NoAnswer      = "NoAnswer"  // the model stayed silent
+
+	// ToolsUnavailable is of a job whose agent's tools could not be asked what they
+	// offer.
+	ToolsUnavailable = "ToolsUnavailable"
 )
 
 // Spec is what a job is pinned to.

@@ -63,7 +63,37 @@ func (l *linter) names(tool string) (out []string) {
 	return out
 }
 
+// match looks whether what a hook watches is there, as far as it is the plugin's own:
+// names are exact, and a hook with a misspelt one is never asked. Other names are of
+// other plugins' tools and agents, which may be there or not.
+func (l *linter) match(h *Hook) {
+	var tools, agents []string
+	for i := range l.m.Tools {
+		tools = append(tools, l.m.Tools[i].ID)
+	}
+	for i := range l.m.Agents {
+		agents = append(agents, l.m.Agents[i].ID)
+	}
+	for _, full := range h.Match.Tools {
+		tool, name, _ := strings.Cut(full, ".")
+		f, listed := l.function(tool, name)
+		own := slices.Contains(tools, tool) || slices.Contains(agents, tool) // an agent folder's tools go by the agent's name
+		switch {
+		case listed && f == nil:
+			l.at(h.Place).Err("unknown-function", fmt.Sprintf("match names %s, and the tool %s has no such function: the hook is never asked about it", yamlfile.Shown(full), tool), meant(name, l.names(tool)))
+		case !own && yamlfile.Nearest(tool, tools) != "":
+			l.at(h.Place).Warn("unknown-tool", "match names "+yamlfile.Shown(full)+", and the plugin has no tool "+yamlfile.Shown(tool), meant(tool, tools))
+		}
+	}
+	for _, name := range h.Match.Agents {
+		if !slices.Contains(agents, name) && yamlfile.Nearest(name, agents) != "" {
+			l.at(h.Place).Warn("unknown-agent", "match names the agent "+yamlfile.Shown(name)+", which the plugin does not have", meant(name, agents))
+		}
+	}
+}
+
 func (l *linter) hook(h *Hook) {
+	l.match(h)
 	f, listed := l.function(h.Tool, h.Function)
 	if !listed {
 		return

@@ -90,3 +90,30 @@ func TestTheSecondKindsSampleNeedsNoChange(t *testing.T) {
 		t.Errorf("servers that were not asked: %v", findings)
 	}
 }
+
+func TestLintLooksAtWhatHooksWatch(t *testing.T) {
+	for match, want := range map[string]string{
+		"{tools: [acme.look]}":               "",
+		"{tools: [acme_github.merge]}":       "", // of another plugin
+		"{agents: [clerk, acme-reviewer]}":   "",
+		"{tools: [acme.lok]}":                "unknown-function",
+		"{tools: [acne.look]}":               "unknown-tool",
+		"{tools: [acme.look, down.there]}":   "", // a server that could not be asked
+		"{agents: [clrk]}":                   "unknown-agent",
+		"{tools: [acme.x], agents: [clerk]}": "unknown-function",
+	} {
+		m, findings := plugin.Read(folder(t, map[string]string{plugin.File: "name: acme\ntools: [{id: acme, mcp: [x]}, {id: down, mcp: [x]}]\nhooks:\n" +
+			"  - {on: pre_tool_call, call: acme.check, match: " + match + "}\n" +
+			"agents: [{id: clerk, instructions: x, model: m, tools: [acme.look]}]\n"}))
+		if len(findings) > 0 {
+			t.Fatal(report(t, findings))
+		}
+		got := ""
+		for _, f := range plugin.Lint(m, map[string][]plugin.Function{"acme": {function("check", reads), function("look", reads)}}) {
+			got += f.Rule
+		}
+		if got != want {
+			t.Errorf("%s: %q, want %q", match, got, want)
+		}
+	}
+}

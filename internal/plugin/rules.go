@@ -38,8 +38,9 @@ func Rules() []finding.Rule {
 		finding.Rule{ID: "remote-model", Summary: "A remote tool or a flow tool declares uses_model.", Help: "Its calls do not run here, so the key for the model would leave this machine."},
 		finding.Rule{ID: "remote-scan", Summary: "A hook that a remote tool answers asks for scan.", Help: "The findings would leave this machine."},
 		finding.Rule{ID: "scan-event", Summary: "A hook asks for scan on an event without a value to scan.", Help: "scan works on post_tool_call and job_end."},
-		finding.Rule{ID: "unknown-function", Summary: "A hook or agent names a function that its tool does not have.", Help: "The hint names the nearest one that it has."},
-		finding.Rule{ID: "unknown-tool", Summary: "A hook calls a tool that the plugin does not have, or an agent's tool looks mistyped.", Help: "A hook is a function of one of the plugin's own tools."},
+		finding.Rule{ID: "unknown-agent", Summary: "A hook watches an agent whose name looks mistyped.", Help: "Names are exact. An agent of another plugin may have any name that is not near one of this plugin's."},
+		finding.Rule{ID: "unknown-function", Summary: "A hook, what it watches, or an agent names a function that its tool does not have.", Help: "The hint names the nearest one that it has."},
+		finding.Rule{ID: "unknown-tool", Summary: "A hook calls a tool that the plugin does not have, or a tool that it watches or that an agent has looks mistyped.", Help: "A hook is a function of one of the plugin's own tools."},
 	)
 	slices.SortFunc(rules, func(a, b finding.Rule) int { return strings.Compare(a.ID, b.ID) })
 	return rules

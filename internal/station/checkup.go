@@ -47,6 +47,10 @@ func (s *Station) Checkup(ctx context.Context, tenant string) ([]control.Check, 
 	c.matches(all)
 	c.agents(ctx, all)
 	c.reachable(ctx, all)
+	c.settled(all)
+	if err := c.secrets(ctx, all); err != nil {
+		return nil, err
+	}
 	for _, look := range []func(context.Context, []Installed) error{c.outside, c.policy, c.people} {
 		if err := look(ctx, all); err != nil {
 			return nil, err

@@ -161,6 +161,9 @@ func (s *servers) get(ctx context.Context, tenant string, t agentjob.Tool) (*mcp
 	}
 	cfg, err := serverConfig(m.Dir, m.Tool(t.ID), given)
 	if err != nil {
+		if missing := (*missingVariable)(nil); errors.As(err, &missing) {
+			missing.tenant = tenant
+		}
 		return nil, err
 	}
 	if is.purpose != "" {
@@ -247,7 +250,7 @@ func serverConfig(dir string, t *plugin.Tool, given map[string]string) (mcphost.
 			v, ok = os.LookupEnv(name)
 		}
 		if !ok {
-			return cfg, fmt.Errorf("tool %s needs %s, which is neither a secret of the tenant nor set in the environment; set it with belay secret set %s", t.ID, name, name)
+			return cfg, &missingVariable{tool: t.ID, name: name}
 		}
 		cfg.Env[name] = v
 	}
@@ -261,6 +264,16 @@ func serverConfig(dir string, t *plugin.Tool, given map[string]string) (mcphost.
 		}
 	}
 	return cfg, nil
+}
+
+// missingVariable is a variable of a tool that nobody gives.
+type missingVariable struct{ tool, name, tenant string }
+
+func (m *missingVariable) Error() string {
+	if m.tenant == "" {
+		return fmt.Sprintf("tool %s needs the variable %s, which is not set", m.tool, m.name)
+	}
+	return fmt.Sprintf("tool %s needs %s, which is neither a secret of the tenant nor set in the environment; set it with belay secret set %s --tenant %s", m.tool, m.name, m.name, m.tenant)
 }
 
 // serveModule runs a module, and the server that it makes when it does not do so

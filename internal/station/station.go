@@ -108,10 +108,6 @@ func Open(ctx context.Context, cfg Config) (_ *Station, err error) {
 	look := &scanners{clock: cfg.Clock, of: map[string]tenantScanner{}}
 	cfg.Logger = slog.New(secret.Handler(cfg.Logger.Handler(), look.now))
 	s := &Station{cfg: cfg, scanners: look, manifests: map[string]*plugin.Manifest{}}
-	var findings []finding.Finding
-	if s.settings, findings = config.Read(filepath.Join(cfg.Data, config.File)); finding.HasErrors(findings) {
-		return nil, &FindingsError{config.File, findings}
-	}
 	keys, err := vault.Open(cfg.Data, cfg.KeyFile)
 	if err != nil {
 		return nil, err
@@ -124,6 +120,12 @@ func Open(ctx context.Context, cfg Config) (_ *Station, err error) {
 			err = errors.Join(err, s.closeAll(ctx), s.store.Close())
 		}
 	}()
+	// Not before the folder is this process's: who finds that another one has it talks to
+	// that one, whatever is being written into the settings meanwhile.
+	var findings []finding.Finding
+	if s.settings, findings = config.Read(filepath.Join(cfg.Data, config.File)); finding.HasErrors(findings) {
+		return nil, &FindingsError{config.File, findings}
+	}
 	look.store = s.store
 	if err := look.load(ctx); err != nil {
 		cfg.Logger.Error("secrets of tenants cannot be looked for: hooks that are to be told where they are fail", "error", err)

@@ -160,6 +160,9 @@ func startHint(t *plugin.Tool, failed error) string {
 	if t.Remote() {
 		return "check that something answers there"
 	}
+	if missing := (*missingVariable)(nil); errors.As(failed, &missing) && missing.tenant == "" {
+		return "set it for this command: any value will do to check and test a plugin"
+	}
 	if hint := mend(t, failed); hint != "" {
 		return hint
 	}

@@ -32,6 +32,7 @@ const (
 // process. A service is waited for: that it was stopped is no reason to run its jobs.
 // What is asked may be asked twice.
 func (d *desk) stay(ctx context.Context, ask func() error) error {
+	told := false
 	for since := time.Now(); ; {
 		err := ask()
 		if err == nil || d.Here || d.moves == nil || ctx.Err() != nil || !gone(err) {
@@ -50,6 +51,10 @@ func (d *desk) stay(ctx context.Context, ask func() error) error {
 			return err
 		case waited > returning:
 			return fmt.Errorf("%w; process %d, which ran the jobs, has ended, and they go on with the next belay serve", err, d.owner.PID)
+		}
+		if !told && waited > patient {
+			told = true
+			fmt.Fprintf(d.moves.say, "process %d, which ran the jobs, does not answer; waiting for the next belay serve\n", d.owner.PID)
 		}
 		select {
 		case <-ctx.Done():

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -115,6 +116,9 @@ func printAnswer(line func(string, string, ...any), r job.Record) {
 	name := r.Key
 	took := r.Answer.Took.Round(time.Millisecond)
 	if f := r.Answer.Failure; f != nil {
+		if isHook(name) {
+			name = fmt.Sprintf("hook %s at %s", path.Base(name), point(name))
+		}
 		line("✗", "%s failed: %s %s", name, f.Kind, f.Message)
 		return
 	}
@@ -139,6 +143,10 @@ func printAnswer(line func(string, string, ...any), r job.Record) {
 			Output    json.RawMessage `json:"output"`
 		}
 		_ = json.Unmarshal(r.Answer.Value, &d) // what is no decision is shown as such
+		if !slices.Contains(decisions, d.Decision) {
+			line("✗", "hook %s at %s failed: it answered what is no decision, %s, in %s", path.Base(name), point(name), short(string(r.Answer.Value)), took)
+			return
+		}
 		said := d.Decision + because(d.Reason)
 		for _, value := range []json.RawMessage{d.Arguments, d.Result, d.Input, d.Output} {
 			if len(value) > 0 {
@@ -148,6 +156,9 @@ func printAnswer(line func(string, string, ...any), r job.Record) {
 		line("●", "hook %s at %s: %s in %s", path.Base(name), point(name), said, took)
 	}
 }
+
+// decisions are what a hook may answer.
+var decisions = []string{"allow", "deny", "modify", "escalate"}
 
 func modelSaid(a loop.ModelAnswer) string {
 	switch {

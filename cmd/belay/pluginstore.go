@@ -90,6 +90,9 @@ func printInstalled(w io.Writer, done control.Installation, tenant string, updat
 	}
 	fmt.Fprintf(w, "%s %s in tenant %s (%s)\n", said, named(p), tenant, shortDigest(p.Digest))
 	for _, may := range p.Permissions {
+		if !p.ModelGranted && strings.Contains(may, " calls a model, ") {
+			may += " (it may not: an update with --accept-model grants it)"
+		}
 		fmt.Fprintf(w, "  %s\n", plain(may))
 	}
 	if len(done.Findings) == 0 {

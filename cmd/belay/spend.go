@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/belay-run/belay/internal/control"
+	"github.com/belay-run/belay/internal/expect"
 	"github.com/belay-run/belay/internal/spend"
 )
 
@@ -94,7 +95,11 @@ func printModelCall(w io.Writer, c control.ModelCall, currency string) {
 	case c.Outcome == control.CallUnknown:
 		said = fmt.Sprintf("outcome unknown: the process ended under it; %d tokens, %s count as spent", c.Reserved, costOf(c, currency))
 	case c.Why != "":
-		said = fmt.Sprintf("not answered (status %d): %s; %s", c.Status, c.Why, said)
+		status := "cut off"
+		if c.Status != 0 {
+			status = fmt.Sprintf("status %d", c.Status)
+		}
+		said = fmt.Sprintf("not answered (%s): %s; %s", status, c.Why, said)
 	}
 	if len(c.Verdicts) > 0 {
 		said += "; " + strings.Join(c.Verdicts, ", ")
@@ -154,7 +159,7 @@ func printModels(w io.Writer, all control.ModelCallList) {
 			plugins++
 		}
 	}
-	fmt.Fprintf(w, "models: %d calls, %d of them by plugins, %d tokens, %s %s", len(all.Calls), plugins, tokens, cost, all.Currency)
+	fmt.Fprintf(w, "models: %s, %d of them by plugins, %d tokens, %s %s", expect.Count(len(all.Calls), "call"), plugins, tokens, cost, all.Currency)
 	if unpriced > 0 {
 		fmt.Fprintf(w, " (%d without a price)", unpriced)
 	}

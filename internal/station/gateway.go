@@ -101,10 +101,27 @@ func (s *Station) askable(_ context.Context, tenant string) ([]gateway.Model, er
 	return out, nil
 }
 
-// upstream finds the model that a plugin of a tenant asks for: by its alias, else by
+// upstream is found, and a model that cannot be asked is refused with the reason, which
+// names what is missing and none of its values.
+func (s *Station) upstream(ctx context.Context, tenant, asked string) (gateway.Upstream, error) {
+	up, err := s.found(ctx, tenant, asked)
+	if unset := (*unsettled)(nil); errors.As(err, &unset) {
+		return up, &gateway.Refusal{Status: http.StatusServiceUnavailable, Reason: unset.Error()}
+	}
+	return up, err
+}
+
+// unsettled says what of a model's settings is missing or wrong.
+type unsettled struct{ error }
+
+func (u *unsettled) Unwrap() error { return u.error }
+
+func unset(format string, args ...any) error { return &unsettled{fmt.Errorf(format, args...)} }
+
+// found finds the model that a plugin of a tenant asks for: by its alias, else by
 // its provider's name of it. A model that stands in for all (--model) answers for those
 // that the settings do not have.
-func (s *Station) upstream(ctx context.Context, tenant, asked string) (gateway.Upstream, error) {
+func (s *Station) found(ctx context.Context, tenant, asked string) (gateway.Upstream, error) {
 	alias, m, ok := s.settings.Named(asked)
 	allowed := s.settings.GatewayRules(tenant).Models
 	switch {
@@ -132,7 +149,7 @@ func (s *Station) upstream(ctx context.Context, tenant, asked string) (gateway.U
 		return gateway.Upstream{}, err
 	}
 	if p.BaseURL == "" && p.API != config.Scripted {
-		return gateway.Upstream{}, fmt.Errorf("provider %s needs base_url, the address of its API: write it under providers in %s", m.Provider, config.File)
+		return gateway.Upstream{}, unset("provider %s needs base_url, the address of its API: write it under providers in %s", m.Provider, config.File)
 	}
 	up := gateway.Upstream{API: p.API, Alias: alias, Provider: m.Provider, Model: m.Called(), BaseURL: p.BaseURL, Key: p.key, Headers: p.Headers, Timeout: m.Timeout}
 	if m.Provider != config.OpenAI {
@@ -168,7 +185,7 @@ func (s *Station) provider(ctx context.Context, tenant string, m config.Model) (
 	case variable == "" && p.KeySecret != "":
 		value, _, err := s.store.SecretValue(ctx, tenant, p.KeySecret)
 		if errors.Is(err, sqlstore.ErrNoSecret) {
-			return r, fmt.Errorf("the key of model %s/%s is missing: set the tenant's secret %s with belay secret set", m.Provider, m.Name, p.KeySecret)
+			return r, unset("the key of model %s/%s is missing: set the tenant's secret %s with belay secret set", m.Provider, m.Name, p.KeySecret)
 		}
 		r.key = value
 		return r, err
@@ -182,7 +199,7 @@ func (s *Station) provider(ctx context.Context, tenant string, m config.Model) (
 		return r, nil
 	}
 	if r.key = strings.TrimSpace(os.Getenv(variable)); r.key == "" {
-		return r, fmt.Errorf("the key of model %s/%s is missing: set the environment variable %s, or set BELAY_MODEL to another model", m.Provider, m.Name, variable)
+		return r, unset("the key of model %s/%s is missing: set the environment variable %s, or set BELAY_MODEL to another model", m.Provider, m.Name, variable)
 	}
 	return r, nil
 }

@@ -3,6 +3,7 @@ package station
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -73,6 +74,9 @@ func (s *Station) spec(ctx context.Context, c control.Caller, o control.JobOrder
 		m, err := s.settingsOf(alias)
 		if err == nil {
 			_, err = s.models.client(ctx, c.Tenant, m)
+		}
+		if files := (*FindingsError)(nil); errors.As(err, &files) {
+			return nil, control.RefuseFindings("the script of the model", files.Findings)
 		}
 		if err != nil {
 			return nil, control.Refuse(control.Invalid, err.Error(), "")

@@ -103,11 +103,11 @@ func open(c config.Model, p reached, s *Station) (chat.Model, error) {
 	case config.Scripted:
 		text, err := os.ReadFile(c.Script)
 		if err != nil {
-			return nil, fmt.Errorf("the script of the model: %w", err)
+			return nil, unset("the script of the model: %w", err)
 		}
 		script, findings := scripted.Parse(c.Script, text)
 		if finding.HasErrors(findings) {
-			return nil, &FindingsError{c.Script, findings}
+			return nil, &unsettled{&FindingsError{c.Script, findings}}
 		}
 		return script, nil
 	case config.Anthropic:

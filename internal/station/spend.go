@@ -131,7 +131,11 @@ func (s *spending) begin(ctx context.Context, id job.ID, step string, req *chat.
 		need = spend.Need{Input: out.request, Output: outputCap(req)} // no token is shorter than a byte
 	}
 	if out.entry, err = s.ledger.Begin(c, need); err != nil {
-		s.ledger.Refused(c, spend.Outcome{Status: http.StatusPaymentRequired, Why: err.Error()})
+		status := http.StatusServiceUnavailable
+		if errors.As(err, new(*spend.OverBudget)) {
+			status = http.StatusPaymentRequired
+		}
+		s.ledger.Refused(c, spend.Outcome{Status: status, Why: err.Error()})
 		return nil, err
 	}
 	if most := out.entry.Cap(); most > 0 {

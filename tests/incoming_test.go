@@ -241,12 +241,13 @@ func TestIncomingFailed(t *testing.T) {
 
 func TestIncomingModified(t *testing.T) {
 	t.Parallel()
-	a := apptest.Start(t, apptest.Files{"hooks.py": strings.Replace(incomingHooks, `note("incoming", **message.model_dump())`, "pass", 1),
+	a := apptest.Start(t, apptest.Files{"hooks.py": strings.NewReplacer(`note("incoming", **message.model_dump())`, "pass", `"secret"`, `"watchword"`).Replace(incomingHooks),
 		"tools/order.py": orderTools, "responses.yml": lookedResponse})
 	a.Next("t52", repeats("look"), apptest.Says("It is looked up."), apptest.Says("There."))
-	a.Say("t52", "my secret is 4711")
+	a.Say("t52", "my watchword is 4711")
 	a.Say("t52", "and now?")
-	const new, typed = "my [masked] is 4711", "secret"
+	// No name in the database's schema has that word in it.
+	const new, typed = "my [masked] is 4711", "watchword"
 
 	t.Run("T52 record and export have the new text", func(t *testing.T) {
 		events := a.Of("t52", conversation.User)

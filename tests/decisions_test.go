@@ -283,7 +283,7 @@ func TestEscalations(t *testing.T) {
 	t.Parallel()
 	const hooks = "hooks:\n  - {on: pre_tool_call, call: probe.check}\n"
 	for _, yes := range []bool{true, false} {
-		t.Run(fmt.Sprintf("P17 P18 a person says %v to an escalated value, after a restart", yes), func(t *testing.T) {
+		t.Run(fmt.Sprintf("P17, P18 a person says %v to an escalated value, after a restart", yes), func(t *testing.T) {
 			t.Parallel()
 			j := startJobs(t, hooks, does("probe.look", `{"what": "x"}`), says("Done."))
 			j.answers(map[string]any{"check": map[string]any{"decision": "escalate", "reason": "look at it", "arguments": map[string]any{"what": "kept"}}})

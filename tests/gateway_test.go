@@ -258,7 +258,7 @@ const aQuestion = `{"model":"gpt","messages":[{"role":"user","content":"hello"}]
 func TestKeysForModels(t *testing.T) {
 	t.Parallel()
 
-	t.Run("P52 P53 a key ends with its call, and the environment has addresses alone", func(t *testing.T) {
+	t.Run("P52, P53 a key ends with its call, and the environment has addresses alone", func(t *testing.T) {
 		t.Parallel()
 		a := startAsking(t, "", does("py.environment", `{}`), does("py.environment", `{}`), says("Done."))
 		id := a.start("go")

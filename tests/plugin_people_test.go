@@ -66,7 +66,7 @@ func TestPeopleDecideAtEveryEvent(t *testing.T) {
 		{"after", "post_tool_call", `"seen x"`, `"kept result"`},
 		{"end", "job_end", `"Done."`, `"kept output"`},
 	} {
-		t.Run("P17 P18 yes at "+tt.event, func(t *testing.T) {
+		t.Run("P17, P18 yes at "+tt.event, func(t *testing.T) {
 			input := tt.agent + " yes"
 			id := j.startOf(tt.agent, input)
 			a := j.waitsIn(id)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/belay-run/belay/internal/approval"
 	"github.com/belay-run/belay/internal/control"
+	"github.com/belay-run/belay/internal/expect"
 )
 
 func newApproval() *cobra.Command {
@@ -110,6 +111,9 @@ func printApproval(w io.Writer, a control.Approval) {
 	}
 	for _, reason := range r.Reasons {
 		row("because", strings.TrimSuffix(reason.By+": "+reason.Text, ": ")+because(reason.Note))
+	}
+	if r.Kind == approval.Outcome && a.Decided == nil {
+		row("answer", "belay approval approve with --action retry (make the call again), fail, or result; deny counts as fail")
 	}
 	row("policy", r.Policy)
 	if !a.Until.IsZero() {
@@ -218,14 +222,19 @@ func each(ctx context.Context, in io.Reader, w io.Writer, d *desk) error {
 		return err
 	}
 	lines := bufio.NewScanner(in)
-	for _, listed := range all {
+	for i, listed := range all {
 		a, err := d.Approval(ctx, listed.ID)
 		if err != nil {
 			return err
 		}
 		printApproval(w, a)
-		fmt.Fprint(w, "yes, no, or skip? ")
+		question := "yes, no, or skip? "
+		if a.Request.Kind == approval.Outcome {
+			question = "make the call again: yes, no, or skip? "
+		}
+		fmt.Fprint(w, question)
 		if !lines.Scan() {
+			fmt.Fprintf(w, "\nno more answers: %s left as they were\n", expect.Count(len(all)-i, "approval"))
 			return lines.Err()
 		}
 		o := control.DecisionOrder{}

@@ -113,5 +113,5 @@ func (r Request) Check(a Answer) error {
 	case a.Action == Result:
 		return errors.New("the result given by hand is no JSON")
 	}
-	return errors.New("say what to do about the call: retry, fail, or result with the result as JSON")
+	return errors.New("say what to do about the call with action: retry, fail, or result with the result as JSON")
 }

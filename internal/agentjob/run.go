@@ -272,7 +272,7 @@ func (r *run) lacking() string {
 	var out []string
 	for _, pattern := range r.spec.Agent.Tools {
 		id, _, _ := strings.Cut(pattern, ".")
-		line := fmt.Sprintf("tool %s: %s", id, r.unlisted[id])
+		line := "tool " + id + ": " + strings.TrimPrefix(r.unlisted[id], "tool "+id+" ")
 		if r.unlisted[id] != "" && !slices.Contains(out, line) {
 			out = append(out, line)
 		}
